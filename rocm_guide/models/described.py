@@ -81,9 +81,7 @@ def _attribute(config: Any, *names: str) -> int:
     for name in names:
         try:
             value = getattr(config, name, None)
-        except AttributeError:
-            raise
-        except Exception:  # transformers refuses to give one value where each layer has its own
+        except Exception:  # noqa: BLE001 - transformers refuses to give one value where each layer has its own
             value = [getattr(one, name) for one in config.per_layer_config]
         if isinstance(value, list | tuple):
             value = max((n for n in value if isinstance(n, int)), default=None)
@@ -103,7 +101,7 @@ def _new(parameters: Any, seen: set[int]) -> int:
 
 
 def _layers(model: Any, text: Any) -> tuple[str, list[Any]]:
-    """Return (name, modules) of the decoder's layers: the list of so many modules, else the one with most parameters."""
+    """Return (name, modules) of the decoder's layers: the list of so many modules, else the one with most weights."""
     import torch
 
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
@@ -131,12 +129,12 @@ def _linears(module: Any) -> Iterator[tuple[str, tuple[int, int], Any]]:
 
     for name, one in module.named_modules():
         if isinstance(one, Conv1D):
-            yield name, tuple(one.weight.shape), one.weight  # type: ignore[misc]
+            yield name, (one.weight.shape[0], one.weight.shape[1]), one.weight
         elif isinstance(one, torch.nn.Linear):
             yield name, (one.in_features, one.out_features), one.weight
 
 
-def _layer(module: Any, text: Any, seen: set[int], family: str, **cache: int) -> Layer:
+def _layer(module: Any, text: Any, seen: set[int], family: str, **cache: Any) -> Layer:
     hidden = _attribute(text, "hidden_size", "d_model", "n_embd")
     experts = _experts(module, hidden, seen)
     matrices: dict[str, tuple[int, int]] = {}
@@ -159,7 +157,7 @@ def _layer(module: Any, text: Any, seen: set[int], family: str, **cache: int) ->
     kv = width * (_attribute(text, "num_key_value_heads", "num_kv_heads") or heads)
     rest = _new(module.parameters(), seen) + experts.pop("rest", 0)
     inner = _inner(matrices, hidden, bool(experts))
-    sizes = {"q": heads * width, "k": kv, "v": kv, "inner": inner, "rest": rest, "router": router}
+    sizes: dict[str, Any] = {"q": heads * width, "k": kv, "v": kv, "inner": inner, "rest": rest, "router": router}
     return Layer(matrices, bias=bias, norms=norms, **sizes, **cache, **experts)
 
 

@@ -85,7 +85,7 @@ class _Fields:
 
 
 def has_formula(fields: Mapping[str, Any]) -> bool:
-    """Return whether the formulae below count such a configuration; attention to both sides halves Gemma 3's windows."""
+    """Return whether the formulae below count such a configuration; not Gemma 3's halved windows."""
     return fields.get("model_type") in FAMILIES and not fields.get("use_bidirectional_attention")
 
 
@@ -96,7 +96,7 @@ def read(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any], list[Layer], d
     Raises:
         SizesError: see :func:`rocm_guide.models.sizes.sizes_of`.
     """
-    named = fields.get("model_type")
+    named = str(fields.get("model_type"))
     family = _SAME.get(named, named)
     get = _Fields(fields, family)
     tied = get.flag("tie_word_embeddings")
@@ -106,8 +106,8 @@ def read(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any], list[Layer], d
     table = get("vocab_size") * (
         get("word_embed_proj_dim", default=sizes["hidden"]) if family == "opt" else sizes["hidden"]
     )
-    head = {} if tied else {"lm_head": (table // get("vocab_size"), get("vocab_size"))}
-    outside = {"embedding": table, "output": 0 if tied else table, "beside": beside, "matrices": head}
+    head: dict[str, Any] = {} if tied else {"lm_head": (table // get("vocab_size"), get("vocab_size"))}
+    outside: dict[str, Any] = {"embedding": table, "output": 0 if tied else table, "beside": beside, "matrices": head}
     return family, {**sizes, "vocab": get("vocab_size"), "layers_at": at}, layers, outside
 
 
@@ -135,7 +135,15 @@ def _llama(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     qk_norms = q + kv if family in ("qwen3", "qwen3_moe", "gemma3_text") else 0
     norms = (4 if family in ("gemma2", "gemma3_text") else 2) * hidden + (2 * head if qk_norms else 0)
     bias += _mlp_bias(get, hidden)
-    shared = {"bias": bias, "norms": norms, "q": q, "k": kv, "v": kv, "cached": 2 * kv, "qk_norms": qk_norms}
+    shared: dict[str, Any] = {
+        "bias": bias,
+        "norms": norms,
+        "q": q,
+        "k": kv,
+        "v": kv,
+        "cached": 2 * kv,
+        "qk_norms": qk_norms,
+    }
     layers = []
     for i in range(get("num_hidden_layers")):
         moe = _experts(get, i, hidden)
@@ -225,7 +233,14 @@ def _deepseek(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
         "router": experts * hidden,
         **_expert(hidden, width),
     }
-    shared = {"bias": bias, "norms": 2 * hidden + rank + latent, "q": q, "k": q, "v": v, "cached": latent + rope}
+    shared: dict[str, Any] = {
+        "bias": bias,
+        "norms": 2 * hidden + rank + latent,
+        "q": q,
+        "k": q,
+        "v": v,
+        "cached": latent + rope,
+    }
     layers = []
     for i in range(get("num_hidden_layers")):
         inner = get("intermediate_size") if i < dense else width * get("n_shared_experts", default=0, least=0)

@@ -177,7 +177,7 @@ def meta_model(
         for name in getattr(config, "architectures", None) or ():
             kind = getattr(transformers, str(name), None)
             if isinstance(kind, type) and isinstance(config, getattr(kind, "config_class", None) or ()):
-                return kind._from_config(config, **options)
+                return kind._from_config(config, **options)  # type: ignore[attr-defined]
         causal = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
         auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForMultimodalLM
         return auto.from_config(config, trust_remote_code=False, **options)

@@ -178,9 +178,9 @@ def generate_moments(shape: Sizes, work: Workload, count: int = 1) -> dict[str, 
 
     Keys and values are 2 x layers x K numbers a token in bf16. Reading the prompt holds, in one layer at a time, the
     gate, its activation, and their product's other factor, 6TI, and three streams of 2TH (residual, norm, attention);
-    only the last position is turned into logits, BV in fp32. transformers' growing cache copies one layer's keys when it
-    appends. A server reads prompts in pieces of 8,192 tokens whatever the number of texts, and measures one such step
-    before it makes blocks of what is left (vLLM's ``max_num_batched_tokens``).
+    only the last position is turned into logits, BV in fp32. transformers' growing cache copies one layer's keys as
+    it appends. A server reads prompts in pieces of 8,192 tokens whatever the number of texts, and measures one such
+    step before it makes blocks of what is left (vLLM's ``max_num_batched_tokens``).
 
     A server splits every head's cache; where there are fewer KV heads than GPUs, each GPU holds a copy of one.
     Experts hold the same for top_k rows a token. Source: notebook 03 and

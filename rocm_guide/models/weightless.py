@@ -58,7 +58,7 @@ def without_weights(watch: Callable[[Any, Any, Any], None] | None = None, where:
         """Mark the zeros that stand for a comparison of numbers that we do not have."""
         out = real(t)
         if not out.is_meta:
-            out.made_up = True  # type: ignore[attr-defined]
+            out.made_up = True
         return out
 
     class Weightless(TorchDispatchMode):

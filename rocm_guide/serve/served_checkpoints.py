@@ -144,7 +144,7 @@ def _rank(fields: dict[str, Any], file: str) -> int:
     ranks = [_one(fields, "r", int, file), *_one(fields, "rank_pattern", dict, file).values()]
     if not all(type(r) is int and r > 0 for r in ranks):
         raise ServingError(f"{file}: r and rank_pattern={shown(ranks, 60)}: a rank is a whole number; save it again")
-    return max(ranks)
+    return int(max(ranks))
 
 
 #: Keys of an adapter_config.json that vLLM refuses or does not read, and why the adapter is merged for it.
@@ -218,7 +218,9 @@ def _saved_rows(folder: Path) -> int:
     if not file.exists():
         return 0
     with safe_open(file, "pt") as weights:
-        tables = [k for k in weights.keys() if k.endswith(("embed_tokens.weight", "lm_head.weight", "wte.weight"))]
+        tables = [
+            k for k in list(weights.keys()) if k.endswith(("embed_tokens.weight", "lm_head.weight", "wte.weight"))
+        ]
         return max((weights.get_slice(k).get_shape()[0] for k in tables), default=0)
 
 

@@ -53,7 +53,20 @@ def test_a_formula_says_what_transformers_builds(name: str) -> None:
     (_, sizes, layers, outside), (_, built, others, beside) = read(SHAPES[name]), describe(SHAPES[name])
     assert outside == beside and {**sizes, "positions": None} == {**built, "positions": None}
     for formula, module in zip(layers, others, strict=True):
-        for field in ["matrices", "parameters", "active", "cached", "window", "experts", "top_k", "expert", "inner", "router", "state", "rest"]:
+        for field in [
+            "matrices",
+            "parameters",
+            "active",
+            "cached",
+            "window",
+            "experts",
+            "top_k",
+            "expert",
+            "inner",
+            "router",
+            "state",
+            "rest",
+        ]:
             assert getattr(formula, field) == getattr(module, field), field
 
 
@@ -63,7 +76,7 @@ FAST = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text", "
 
 @pytest.mark.parametrize("kind", [kind for i, kind in enumerate(FAST) if due(i % 5, 5)])
 def test_no_field_of_a_fast_family_is_passed_over(kind: str) -> None:
-    """Each number and flag of the configuration is changed in turn: formula and built model stay equal, or it is refused."""
+    """Each number and flag of the configuration is changed in turn: formula and model stay equal, or it is refused."""
     from tests.models.every_type import configuration
 
     fields = configuration(kind)[0].to_dict() | {"model_type": kind}

@@ -172,6 +172,6 @@ def test_a_vocabulary_that_grew_without_its_embeddings_is_named(tmp_path):
     tokenizer.add_tokens([f"<|{i}|>" for i in range(model.get_input_embeddings().weight.shape[0])])
     tuned.save_pretrained(tmp_path / "mine")
     tokenizer.save_pretrained(tmp_path / "mine")
-    with pytest.raises(ServingError, match="its tokenizer has .* save the embeddings too"):
+    with pytest.raises(ServingError, match=r"its tokenizer has .* save the embeddings too"):
         merge_adapter(tmp_path / "mine", tmp_path / "merged")
     assert not (tmp_path / "merged").exists()

@@ -51,8 +51,7 @@ def with_own_kernels(model: torch.nn.Module, config: Any) -> list[str]:
     Raises:
         SizesError: a method or key that is not known.
     """
-    recipe = getattr(config, "quantization_config", None) or getattr(config, "compression_config", None)
-    recipe = recipe.to_dict() if hasattr(recipe, "to_dict") else recipe
+    recipe: Any = getattr(config, "quantization_config", None) or getattr(config, "compression_config", None)
     label, of, _ = reader({"quantization_config": recipe})
     if not recipe:
         return []
