@@ -26,7 +26,7 @@ _TOKENS = (3, 5)  # of the two passes: a window or a convolution of four tokens 
 
 
 def describe(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any], list[Layer], dict[str, Any]]:
-    """Return (family, sizes of the model, its layers, what lies outside them) as :func:`families.read` does.
+    """Return (family, sizes, layers, what lies outside them) as :func:`rocm_guide.models.families.read` does.
 
     Raises:
         SizesError: a type that transformers does not know, or one that cannot be built or run without weights; the

@@ -13,7 +13,7 @@ from typing import Any
 
 from rocm_guide.models.layer import Layer, SizesError
 
-__all__ = ["LIGER", "PLAIN_LAYERS"]
+__all__ = ["LIGER", "PLAIN_LAYERS", "has_formula"]
 
 #: What a family's config.json may leave out, because transformers has it as a default. None: as many as heads.
 _DEFAULTS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ from rocm_guide.models.families import FAMILIES, PLAIN_LAYERS
 from rocm_guide.models.sizes import Sizes
 from rocm_guide.models.work import FitError, Workload
 
-__all__ = []
+__all__ = ["trains"]
 
 #: More than any machine has today: a slip of the keyboard is not to be answered with a plan.
 MOST_GPUS = 100_000

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datasets import DatasetDict
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["checkpoint", "load_data", "load_model", "load_tokenizer", "meta_model"]
+__all__ = ["checkpoint", "config_from", "load_data", "load_model", "load_tokenizer", "meta_model"]
 
 
 def load_model(

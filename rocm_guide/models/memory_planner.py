@@ -13,7 +13,7 @@ from rocm_guide.models.sizes import Sizes, sizes_of
 from rocm_guide.models.step import frozen_bytes, step_moments
 from rocm_guide.models.work import FitError, Workload
 
-__all__ = ["FRAGMENTED", "Fit", "fit"]
+__all__ = ["FRAGMENTED", "RANKS", "SHARE", "Fit", "fit", "served_cache"]
 
 #: Outside torch's allocator: the driver's context, loaded kernels, libraries. 0.8 GB for one process on an H100 with
 #: torch 2.11 (benchmarks/results/fit_cases.md); NCCL's buffers come on top with several GPUs.

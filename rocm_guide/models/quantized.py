@@ -17,7 +17,7 @@ from typing import Any
 
 from rocm_guide.models.layer import Layer, SizesError
 
-__all__ = ["NF4_BYTES", "Stored"]
+__all__ = ["METHODS", "NF4_BYTES", "reader", "stored"]
 
 #: Bytes of one NF4 weight with double quantisation: 4 bits, an 8-bit scale for each 64, an fp32 scale for each 256 of
 #: those. Source: Dettmers et al., "QLoRA", arXiv:2305.14314, section 3 (0.127 bits for the scales).
@@ -30,12 +30,14 @@ _SILENT = {
     "gptq": "desc_act static_groups sym true_sequential damp_percent damp_auto_increment dataset tokenizer meta "
     "version model_name_or_path model_file_base_name is_marlin_format use_cuda_fp16 use_exllama exllama_config "
     "max_input_length cache_block_outputs batch_size pad_token_id block_name_to_quantize "
-    "module_name_preceding_first_block model_seqlen backend checkpoint_format format quantizer pack_dtype mse act_group_aware hyb_act quant_log",
+    "module_name_preceding_first_block model_seqlen "
+    "backend checkpoint_format format quantizer pack_dtype mse act_group_aware hyb_act quant_log",
     "awq": "version zero_point backend do_fuse fuse_max_seq_len modules_to_fuse exllama_config sym desc_act format "
     "checkpoint_format dataset tokenizer meta pack_dtype",
     "auto-round": "sym backend packing_format data_type iters lr minmax_lr seqlen nsamples batch_size "
     "autoround_version amp enable_quanted_input enable_minmax_tuning enable_norm_bias_tuning low_gpu_mem_usage "
-    "gradient_accumulate_steps dataset scale_dtype damp_percent desc_act true_sequential block_name_to_quantize to_quant_block_names "
+    "gradient_accumulate_steps dataset scale_dtype damp_percent desc_act true_sequential block_name_to_quantize "
+    "to_quant_block_names "
     "quant_lm_head not_use_best_mse dynamic_max_gap provider model_dtype version",
     "bitsandbytes": "bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_quant_storage llm_int8_threshold "
     "llm_int8_enable_fp32_cpu_offload bnb_4bit_use_double_quant",

@@ -124,7 +124,12 @@ def _fewer_layers(config: Any) -> tuple[Any, float] | None:
         text.num_hidden_layers = period
         if getattr(text, "layer_types", None):
             text.layer_types = kinds[:period]
-    except Exception:  # noqa: BLE001 - a configuration that computes its own pattern lets nobody shorten it
+    except (
+        AttributeError,
+        NotImplementedError,
+        TypeError,
+        ValueError,
+    ):  # a configuration that computes its own pattern lets nobody shorten it
         return None
     return small, total / period
 
