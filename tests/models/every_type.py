@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -21,7 +22,16 @@ from rocm_guide.models.sizes import sizes_of
 from rocm_guide.tune.tunableop.planner import plan
 
 #: What a model's own code ends with where a configuration does not suit it.
-FAILURES = (AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError)
+FAILURES = (
+    StrictDataclassError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 KINDS = tuple(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 #: Fewer layers and narrower ones, where a configuration has such a field and takes the value.
 _SMALL = {
