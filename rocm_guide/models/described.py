@@ -257,6 +257,8 @@ def _run(model: Any, family: str, tokens: int, before: set[str]) -> list[dict[st
     cache = next((c for name in names if (c := getattr(out, name, None)) is not None), None)
     if cache is None and (own := [key for key, _ in _own_tensors(model) if key not in before]):
         raise SizesError(f"{family}: it keeps its state in its modules ({own[0]}), in no cache; it is not counted here")
+    if cache is None:  # one that reads the whole text anew for each token
+        return []
     if isinstance(cache, list | tuple):
         parts = list(cache)
     else:
