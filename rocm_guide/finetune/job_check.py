@@ -14,6 +14,7 @@ from rocm_guide.finetune.run_measurements import LOGITS_AT_ONCE
 from rocm_guide.models.columns import is_chat, kind_of
 from rocm_guide.models.config_json import config_fields
 from rocm_guide.models.layer import SizesError
+from rocm_guide.models.limits import trains
 from rocm_guide.models.load import load_data, load_tokenizer, meta_model
 from rocm_guide.models.memory_planner import FRAGMENTED, fit
 from rocm_guide.models.sizes import Sizes, sizes_of
@@ -191,8 +192,7 @@ def _check_memory(model: str, fields: dict[str, Any], sizes: Sizes | None, copie
         weights, vocabulary = number * parameters, int(fields.get("vocab_size") or 0)
     else:
         parameters, vocabulary = sizes.parameters, sizes.vocab
-        inside = sizes.linear_bytes if sizes.quantised else number * sizes.linear
-        weights = inside + number * (parameters - sizes.linear)
+        weights = sizes.stored_bytes if sizes.quantised else number * parameters
     # The logits themselves, and in float32 once more for the loss and its logarithms.
     logits = min(LOGITS_AT_ONCE, 1024 * vocabulary) * (number + 8)
     parts = {f"{copies:g} x weights": copies * weights, "logits": logits}
@@ -212,7 +212,7 @@ def _training_bytes(fields: dict[str, Any], sizes: Sizes | None, parameters: int
     """Return the bytes beside the weights at the peak of a step in bfloat16;
     without the activations where nobody counts them.
     """
-    if sizes is None or sizes.family == "gemma2":
+    if sizes is None or not trains(sizes):
         return 6 * parameters if work["method"] == "full" else parameters // 10
     plan = fit(fields, Workload(**work))
     return sum(size for name, size in plan.parts.items() if name != "parameters")

@@ -18,6 +18,10 @@ In reading order:
   CPU.
 - ``config_json``: The configuration of a model by one word, as plain fields: no weights, no torch, no transformers,
   no code of others.
+- ``described``: The description of any model that transformers knows: its own class, built on the meta device, and what
+  that holds.
+- ``weightless``: Run a model that has no weights: every size and stride is there, no number is, and nothing takes
+  memory.
 - ``families``: The sizes of each family of models as config.json spells them, and the tensors that its layers hold.
 - ``quantized``: The bytes that a checkpoint stores for a matrix, from the ``quantization_config`` of its config.json.
 - ``trust``: Models that bring their own Python: refused before anything of them runs.

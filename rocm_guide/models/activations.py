@@ -11,6 +11,8 @@ TRL compute them; checked against the live bytes of real steps (tests) and again
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rocm_guide.models.layer import Layer
 from rocm_guide.models.norm_activations import fused, is_casting, layer_norm_bytes, layer_norm_mlp, rms_norm_bytes
 from rocm_guide.models.sizes import Sizes
@@ -30,7 +32,7 @@ _SHARED_INPUT = (
     ("down_proj", "mlp.c_proj", "fc2"),
 )
 _FROM_NORM, _FROM_ATTENTION = (_SHARED_INPUT[0], _SHARED_INPUT[4]), _SHARED_INPUT[3]
-FROM_MLP = _SHARED_INPUT[4] + _SHARED_INPUT[5]
+_FROM_MLP = _SHARED_INPUT[4] + _SHARED_INPUT[5]
 
 
 def layer_saved(sizes: Sizes, work: Workload, layer: Layer | None = None) -> dict[str, int]:
@@ -67,7 +69,7 @@ def layer_saved(sizes: Sizes, work: Workload, layer: Layer | None = None) -> dic
     inputs = casts = 0
     targets = work.targets or sizes.lora_targets()
     for group in _SHARED_INPUT:
-        there = [name for name in layer.matrices if name in group or name.split(".")[-1] in group]
+        there = [name for name in layer.matrices if _is_in(name, group)]
         if not there:
             continue
         trained = [name for name in there if full or name.split(".")[-1] in targets]
@@ -111,16 +113,26 @@ def _attention(sizes: Sizes, work: Workload, layer: Layer) -> int:
     kept = work.tokens * (2 * (layer.q + layer.k + layer.v) + 2 * _output(layer) + 4 * sizes.heads)
     if sizes.family == "phi3":  # values are a part of the fused product, which stays as a whole
         kept += 2 * work.tokens * (layer.q + layer.k)
-    if "kv_b_proj" in layer.matrices:  # so are those of multi-head latent attention
-        kept += 2 * work.tokens * (layer.matrices["kv_b_proj"][1] - layer.v)
+    if latent := layer.matrices.get("self_attn.kv_b_proj"):  # so are those of multi-head latent attention
+        kept += 2 * work.tokens * (latent[1] - layer.v)
     if is_casting(sizes):
         kept += work.tokens * sizes.hidden * 2  # the masks of the two dropouts on the residual stream, a byte each
     return kept
 
 
+def without_mlp(layer: Layer) -> Layer:
+    """Return the layer as attention alone."""
+    matrices = {name: size for name, size in layer.matrices.items() if not _is_in(name, _FROM_MLP)}
+    return replace(layer, matrices=matrices, inner=0)
+
+
+def _is_in(name: str, group: tuple[str, ...]) -> bool:
+    return name in group or name.split(".")[-1] in group
+
+
 def _output(layer: Layer) -> int:
     # As wide as the input of the attention's output projection.
-    return next(a for name, (a, _) in layer.matrices.items() if name in _FROM_ATTENTION or name == "attn.c_proj")
+    return next(a for name, (a, _) in layer.matrices.items() if _is_in(name, _FROM_ATTENTION))
 
 
 def _experts(sizes: Sizes, work: Workload, layer: Layer) -> int:

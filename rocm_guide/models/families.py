@@ -13,7 +13,7 @@ from typing import Any
 
 from rocm_guide.models.layer import Layer, SizesError
 
-__all__ = ["LIGER", "PLAIN_LAYERS"]
+__all__ = ["LIGER", "PLAIN_LAYERS", "has_formula"]
 
 #: What a family's config.json may leave out, because transformers has it as a default. None: as many as heads.
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -56,21 +56,13 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
     },
 }
-#: The same layers under another name: Kimi K2 is a DeepSeek-V3, the text of a multimodal Gemma 3 a Gemma 3.
-_SAME = {"kimi_k2": "deepseek_v3", "gemma3": "gemma3_text"}
+#: The same layers under another name: Kimi K2 is a DeepSeek-V3.
+_SAME = {"kimi_k2": "deepseek_v3"}
 FAMILIES = (*_DEFAULTS, *_SAME)
 #: Families whose norms and MLPs Liger-Kernel replaces (liger_kernel.transformers.monkey_patch).
 LIGER = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe")
 #: Families whose layers are norm, attention, sum, norm, MLP, sum, and nothing else.
 PLAIN_LAYERS = ("llama", "mistral", "qwen2", "qwen3")
-_SIGLIP = {
-    "hidden_size": 1152,
-    "intermediate_size": 4304,
-    "num_hidden_layers": 27,
-    "patch_size": 14,
-    "image_size": 896,
-    "num_channels": 3,
-}
 
 
 class _Fields:
@@ -92,30 +84,31 @@ class _Fields:
         return default if value is None else bool(value)
 
 
-def read(fields: Mapping[str, Any]) -> tuple[str, dict[str, int], list[Layer], dict[str, int]]:
+def has_formula(fields: Mapping[str, Any]) -> bool:
+    """Return whether the formulae below count such a configuration; not Gemma 3's halved windows."""
+    return fields.get("model_type") in FAMILIES and not fields.get("use_bidirectional_attention")
+
+
+def read(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any], list[Layer], dict[str, Any]]:
     """Return (family, sizes of the model, its layers, parameters outside them); see
     :class:`rocm_guide.models.sizes.Sizes`.
 
     Raises:
         SizesError: see :func:`rocm_guide.models.sizes.sizes_of`.
     """
-    named = fields.get("model_type")
-    if named not in FAMILIES:
-        raise SizesError(f"model type {named!r}: its layers are not counted here; known are {', '.join(FAMILIES)}")
+    named = str(fields.get("model_type"))
     family = _SAME.get(named, named)
-    images = fields.get("vision_config") if named == "gemma3" else None
-    inner = {**fields, **(fields.get("text_config") or {})} if named == "gemma3" else fields
-    get = _Fields(inner, family)
+    get = _Fields(fields, family)
     tied = get.flag("tie_word_embeddings")
     reader = {"gpt2": _gpt2, "opt": _opt, "deepseek_v3": _deepseek}.get(family, _llama)
     sizes, layers, beside = reader(get)
+    at = {"gpt2": "transformer.h", "opt": "model.decoder.layers"}.get(family, "model.layers")
     table = get("vocab_size") * (
         get("word_embed_proj_dim", default=sizes["hidden"]) if family == "opt" else sizes["hidden"]
     )
-    if images is not None:
-        beside += _image_encoder(images, sizes["hidden"])
-    outside = {"embedding": table, "output": 0 if tied else table, "beside": beside}
-    return family, {**sizes, "vocab": get("vocab_size")}, layers, outside
+    head: dict[str, Any] = {} if tied else {"lm_head": (table // get("vocab_size"), get("vocab_size"))}
+    outside: dict[str, Any] = {"embedding": table, "output": 0 if tied else table, "beside": beside, "matrices": head}
+    return family, {**sizes, "vocab": get("vocab_size"), "layers_at": at}, layers, outside
 
 
 def _llama(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
@@ -128,16 +121,29 @@ def _llama(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     if heads % kv_heads or (hidden % heads and get.fields.get("head_dim") is None):
         raise SizesError(f"{family}: {heads} heads, {kv_heads} of them with keys, in {hidden} do not divide")
     q, kv = head * heads, head * kv_heads
-    attention = {"q_proj": (hidden, q), "k_proj": (hidden, kv), "v_proj": (hidden, kv), "o_proj": (q, hidden)}
+    attention = {
+        "self_attn.q_proj": (hidden, q),
+        "self_attn.k_proj": (hidden, kv),
+        "self_attn.v_proj": (hidden, kv),
+        "self_attn.o_proj": (q, hidden),
+    }
     if family == "phi3":
-        attention = {"qkv_proj": (hidden, q + 2 * kv), "o_proj": (q, hidden)}
+        attention = {"self_attn.qkv_proj": (hidden, q + 2 * kv), "self_attn.o_proj": (q, hidden)}
     bias = q + 2 * kv if family == "qwen2" or get.flag("attention_bias") else 0
     if bias and family != "qwen2":
         bias += hidden  # attention_bias covers the output projection too; Qwen2's biases do not
     qk_norms = q + kv if family in ("qwen3", "qwen3_moe", "gemma3_text") else 0
     norms = (4 if family in ("gemma2", "gemma3_text") else 2) * hidden + (2 * head if qk_norms else 0)
     bias += _mlp_bias(get, hidden)
-    shared = {"bias": bias, "norms": norms, "q": q, "k": kv, "v": kv, "cached": 2 * kv, "qk_norms": qk_norms}
+    shared: dict[str, Any] = {
+        "bias": bias,
+        "norms": norms,
+        "q": q,
+        "k": kv,
+        "v": kv,
+        "cached": 2 * kv,
+        "qk_norms": qk_norms,
+    }
     layers = []
     for i in range(get("num_hidden_layers")):
         moe = _experts(get, i, hidden)
@@ -149,16 +155,16 @@ def _llama(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
 
 def _mlp(family: str, hidden: int, inner: int, prefix: str = "") -> dict[str, tuple[int, int]]:
     if family == "phi3":
-        return {"gate_up_proj": (hidden, 2 * inner), "down_proj": (inner, hidden)}
+        return {"mlp.gate_up_proj": (hidden, 2 * inner), "mlp.down_proj": (inner, hidden)}
     sizes = {"gate_proj": (hidden, inner), "up_proj": (hidden, inner), "down_proj": (inner, hidden)}
-    return {prefix + name: size for name, size in sizes.items()}
+    return {f"mlp.{prefix}{name}": size for name, size in sizes.items()}
 
 
 def _mlp_bias(get: _Fields, hidden: int) -> int:
     return 2 * get("intermediate_size") + hidden if get.family == "llama" and get.flag("mlp_bias") else 0
 
 
-def _experts(get: _Fields, layer: int, hidden: int) -> dict[str, int]:
+def _experts(get: _Fields, layer: int, hidden: int) -> dict[str, Any]:
     """Return the routed experts of a layer; nothing for a layer with one MLP."""
     if get.family == "mixtral":
         inner, experts = get("intermediate_size"), get("num_local_experts", "num_experts", default=8)
@@ -174,7 +180,12 @@ def _experts(get: _Fields, layer: int, hidden: int) -> dict[str, int]:
     if top_k > experts:
         raise SizesError(f"{get.family}: {top_k} of {experts} experts for a token; there are not so many")
     router = experts * hidden
-    return {"experts": experts, "top_k": top_k, "expert_inner": inner, "expert": 3 * hidden * inner, "router": router}
+    return {"experts": experts, "top_k": top_k, "router": router, **_expert(hidden, inner)}
+
+
+def _expert(hidden: int, inner: int) -> dict[str, Any]:
+    """Return one expert; transformers lays gate and up into one tensor."""
+    return {"expert_inner": inner, "expert": {"gate_up_proj": (hidden, 2 * inner), "down_proj": (inner, hidden)}}
 
 
 def _window(get: _Fields, layer: int) -> int:
@@ -202,12 +213,16 @@ def _deepseek(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     latent, rope, nope, value = (get(name) for name in names)
     rank = get("q_lora_rank", default=0, least=0)
     q, v = heads * (rope + nope), heads * value
-    queries = {"q_a_proj": (hidden, rank), "q_b_proj": (rank, q)} if rank else {"q_proj": (hidden, q)}
+    queries = (
+        {"self_attn.q_a_proj": (hidden, rank), "self_attn.q_b_proj": (rank, q)}
+        if rank
+        else {"self_attn.q_proj": (hidden, q)}
+    )
     attention = {
         **queries,
-        "kv_a_proj_with_mqa": (hidden, latent + rope),
-        "kv_b_proj": (latent, heads * (nope + value)),
-        "o_proj": (v, hidden),
+        "self_attn.kv_a_proj_with_mqa": (hidden, latent + rope),
+        "self_attn.kv_b_proj": (latent, heads * (nope + value)),
+        "self_attn.o_proj": (v, hidden),
     }
     bias = (rank + latent + rope + hidden) if get.flag("attention_bias") else 0
     experts, top_k = get("n_routed_experts", "num_local_experts"), get("num_experts_per_tok")
@@ -215,11 +230,17 @@ def _deepseek(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     moe = {
         "experts": experts,
         "top_k": top_k,
-        "expert_inner": width,
-        "expert": 3 * hidden * width,
         "router": experts * hidden,
+        **_expert(hidden, width),
     }
-    shared = {"bias": bias, "norms": 2 * hidden + rank + latent, "q": q, "k": q, "v": v, "cached": latent + rope}
+    shared: dict[str, Any] = {
+        "bias": bias,
+        "norms": 2 * hidden + rank + latent,
+        "q": q,
+        "k": q,
+        "v": v,
+        "cached": latent + rope,
+    }
     layers = []
     for i in range(get("num_hidden_layers")):
         inner = get("intermediate_size") if i < dense else width * get("n_shared_experts", default=0, least=0)
@@ -247,10 +268,10 @@ def _opt(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     hidden, heads, inner = get("hidden_size"), get("num_attention_heads"), get("ffn_dim")
     square = (hidden, hidden)
     matrices = {
-        "q_proj": square,
-        "k_proj": square,
-        "v_proj": square,
-        "out_proj": square,
+        "self_attn.q_proj": square,
+        "self_attn.k_proj": square,
+        "self_attn.v_proj": square,
+        "self_attn.out_proj": square,
         "fc1": (hidden, inner),
         "fc2": (inner, hidden),
     }
@@ -268,13 +289,3 @@ def _opt(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     beside = (positions + 2) * hidden + last + projections
     sizes = {"hidden": hidden, "heads": heads, "kv_heads": heads, "positions": positions}
     return sizes, [layer] * get("num_hidden_layers"), beside
-
-
-def _image_encoder(given: Mapping[str, Any], hidden: int) -> int:
-    """Return the parameters of Gemma 3's SigLIP encoder and of the projection of its output."""
-    get = _Fields({**_SIGLIP, **given}, "gemma3_text")
-    width, inner, patch = get("hidden_size"), get("intermediate_size"), get("patch_size")
-    layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
-    patches = (get("image_size") // patch) ** 2
-    first = get("num_channels") * patch * patch * width + width + patches * width
-    return first + get("num_hidden_layers") * layer + 2 * width + width * hidden + width

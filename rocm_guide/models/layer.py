@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rocm_guide.common.base import GuideError
 
@@ -20,13 +20,17 @@ class Layer:
     """One decoder layer; all sizes in numbers (parameters, or widths of one token).
 
     Attributes:
-        matrices: (inputs, outputs) of its linear layers by the last part of their name; experts are not among them.
+        matrices: (inputs, outputs) of its linear layers by their name in the layer; experts are not among them.
         bias, norms: elements of all biases, and of all norms' weights.
         q, k, v: widths of queries, keys and values of all heads, as the attention kernel gets them.
         cached: numbers of one token in the KV cache.
+        state: bytes that one text takes besides, whatever its length (state-space layers, convolutions).
         window: tokens that the cache keeps at most; 0 for all of them.
         inner: width of the MLP that every token passes; 0 where there are experts only.
         experts, top_k, expert_inner: number of routed experts, how many of them a token passes, and their inner width.
+        expert: (inputs, outputs) of the matrices of one expert; ``expert_rest`` its other elements, ``experts_at`` the
+            name of all of them in the layer.
+        rest: elements of every other kind (convolutions, decays, sinks).
         qk_norms: widths of the norms over queries and keys; 0 without.
     """
 
@@ -42,9 +46,13 @@ class Layer:
     experts: int = 0
     top_k: int = 0
     expert_inner: int = 0
-    expert: int = 0
+    expert: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    expert_rest: int = 0
+    experts_at: str = "mlp.experts"
     router: int = 0
     qk_norms: int = 0
+    state: int = 0
+    rest: int = 0
 
     @property
     def linear(self) -> int:
@@ -52,11 +60,17 @@ class Layer:
         return sum(a * b for a, b in self.matrices.values())
 
     @property
+    def expert_linear(self) -> int:
+        """Elements of the matrices of one expert."""
+        return sum(a * b for a, b in self.expert.values())
+
+    @property
     def parameters(self) -> int:
         """All parameters of the layer."""
-        return self.linear + self.bias + self.norms + self.router + self.experts * self.expert
+        one = self.expert_linear + self.expert_rest
+        return self.linear + self.bias + self.norms + self.router + self.rest + self.experts * one
 
     @property
     def active(self) -> int:
         """Parameters that one token meets: of the experts only ``top_k``."""
-        return self.parameters - (self.experts - self.top_k) * self.expert
+        return self.parameters - (self.experts - self.top_k) * (self.expert_linear + self.expert_rest)

@@ -6,11 +6,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 from cdna.predict.specs import HardwareError, gpu
-from rocm_guide.models.families import PLAIN_LAYERS
+from rocm_guide.models.families import FAMILIES, PLAIN_LAYERS
 from rocm_guide.models.sizes import Sizes
 from rocm_guide.models.work import FitError, Workload
 
-__all__ = []
+__all__ = ["trains"]
 
 #: More than any machine has today: a slip of the keyboard is not to be answered with a plan.
 MOST_GPUS = 100_000
@@ -69,9 +69,15 @@ def check_split(sizes: Sizes, work: Workload, count: int, fsdp: bool) -> None:
     if work.method == "full" and sizes.quantised:
         fix = "they cannot be trained; take lora, or the bf16 model"
         raise FitError(f"method=full with weights stored as {sizes.stored_as}: {fix}")
-    if training and sizes.family == "gemma2":
-        fix = "which these formulae do not count; plan inference or serve"
-        raise FitError(f"gemma2: its attention keeps all scores (softcapping), {fix}")
+    if training and not trains(sizes):
+        why = "its attention keeps all scores (softcapping)" if sizes.family == "gemma2" else "it has layers of its own"
+        fix = "what they keep for the backward pass is not counted here; plan inference or serve"
+        raise FitError(f"{sizes.family}: {why}; {fix}")
+
+
+def trains(sizes: Sizes) -> bool:
+    """Return whether the activations of a training step are counted for this family."""
+    return sizes.family in FAMILIES and sizes.family != "gemma2"
 
 
 def _divides(sizes: Sizes, count: int) -> bool:

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.models.config_json import with_ready_kernel
+from rocm_guide.models.config_json import config_fields, with_ready_kernel
 from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.hub import hub_errors, reach
-from rocm_guide.models.shapes import SHAPES, config_of
+from rocm_guide.models.layer import SizesError
+from rocm_guide.models.shapes import config_of
 from rocm_guide.models.sources import checked_source, data_format
 from rocm_guide.models.tiny import tiny_folder
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from datasets import DatasetDict
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["checkpoint", "load_data", "load_model", "load_tokenizer", "meta_model"]
+__all__ = ["checkpoint", "config_from", "load_data", "load_model", "load_tokenizer", "meta_model"]
 
 
 def load_model(
@@ -152,7 +154,8 @@ def meta_model(
     """Build the model of ``spec`` on the meta device: every shape and parameter count, not one byte of weights.
 
     Args:
-        spec: a name as for :func:`load_model`, a shape's name alone (``llama-2-7b``), or a transformers configuration.
+        spec: a name as for :func:`load_model`, a shape's name alone (``llama-2-7b``), a config.json, or a transformers
+            configuration.
         dtype: torch's name of the type, such as "bfloat16"; the configuration's own if None.
         attention: "sdpa" or "eager"; what transformers chooses if None.
         changes: fields of the configuration to replace.
@@ -164,21 +167,35 @@ def meta_model(
     6738415616
     """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    import transformers
 
-    if not isinstance(spec, str):
-        config = spec
-    elif spec.removeprefix("random:") in SHAPES or spec.startswith("random:"):
-        config = config_of(spec.removeprefix("random:"), **changes)
-    else:
-        with hub_errors(spec):
-            source = str(tiny_folder()) if spec == "tiny" else checked_source(spec)
-            config = AutoConfig.from_pretrained(source, trust_remote_code=False, **reach(source), **changes)
+    config = config_from({**config_fields(spec), **changes}) if isinstance(spec, str) else spec
     options = {} if dtype is None else {"dtype": getattr(torch, dtype)}
     if attention is not None:
         options["attn_implementation"] = attention
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, trust_remote_code=False, **options)
+        for name in getattr(config, "architectures", None) or ():
+            kind = getattr(transformers, str(name), None)
+            if isinstance(kind, type) and isinstance(config, getattr(kind, "config_class", None) or ()):
+                return kind._from_config(config, **options)  # type: ignore[attr-defined]
+        causal = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+        auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForMultimodalLM
+        return auto.from_config(config, trust_remote_code=False, **options)
+
+
+def config_from(fields: Mapping[str, Any]) -> PretrainedConfig:
+    """Return transformers' configuration of the fields of a config.json.
+
+    Raises:
+        GuideError: a type that the installed transformers does not know.
+    """
+    import transformers
+
+    named = fields.get("model_type")
+    if named not in transformers.CONFIG_MAPPING:
+        known = f"transformers {transformers.__version__} knows no such type; install a newer one if there is one"
+        raise SizesError(f"model type {named!r}: {known}")
+    return transformers.CONFIG_MAPPING[named].from_dict(dict(fields))
 
 
 def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, options: dict[str, Any]) -> PreTrainedModel:

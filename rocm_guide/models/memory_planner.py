@@ -13,7 +13,7 @@ from rocm_guide.models.sizes import Sizes, sizes_of
 from rocm_guide.models.step import frozen_bytes, step_moments
 from rocm_guide.models.work import FitError, Workload
 
-__all__ = ["FRAGMENTED", "Fit", "fit"]
+__all__ = ["FRAGMENTED", "RANKS", "SHARE", "Fit", "fit", "served_cache"]
 
 #: Outside torch's allocator: the driver's context, loaded kernels, libraries. 0.8 GB for one process on an H100 with
 #: torch 2.11 (benchmarks/results/fit_cases.md); NCCL's buffers come on top with several GPUs.
@@ -25,6 +25,11 @@ WORKSPACE_BYTES = 2 * 32 * 2**20
 #: room, and another passed with 6.2 %; before that the margin was 3 %. What these few runs show, and what they do not,
 #: stands in benchmarks/results/fit_cases.md.
 FRAGMENTED = 0.08
+#: The share of the memory that vLLM 0.32 takes unless told, the tokens of a block of its cache, and those of a prompt
+#: that it reads at once (``--gpu-memory-utilization``, ``--block-size``, ``--max-num-batched-tokens``).
+SHARE, BLOCK, PIECE = 0.92, 16, 8192
+#: Ranks for which vLLM sets room aside: an adapter takes that of the next one.
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Fit:
         largest_batch: the largest batch that fits, 0 if not even one row does.
         fsdp: whether parameters, gradients and states are sharded.
         stored_as: how the weights are stored: "bf16", or the format of a quantised checkpoint.
+        share: of the budget that may be taken; less than 1 for a server.
     """
 
     work: Workload
@@ -52,6 +58,7 @@ class Fit:
     largest_batch: int
     fsdp: bool = False
     stored_as: str = "bf16"
+    share: float = 1.0
 
     @property
     def peak(self) -> int:
@@ -71,7 +78,12 @@ class Fit:
     @property
     def fits(self) -> bool:
         """Return whether the device has it."""
-        return self.total <= self.budget
+        return self.total <= self.allowed
+
+    @property
+    def allowed(self) -> int:
+        """Return the bytes that may be taken."""
+        return round(self.budget * self.share)
 
 
 def fit(
@@ -115,12 +127,13 @@ def fit(
     per_weight = 4.0 if work.wide and not fsdp else 2.0
     if work.method != "full":
         per_weight = frozen_bytes(shape, work) / shape.parameters
-    share = count if work.method == "serve" else 1
-    layer = round(shape.largest_layer * per_weight / share)
+    layer = round(shape.largest_layer * per_weight / (count if work.method == "serve" else 1))
     if layer > budget:
         raise FitError(
             f"one layer needs {layer / 1e9:.2f} GB and one {name} has {budget / 1e9:.4g}: no split of layers can fit"
         )
+    serve = work.method == "serve"
+    share_of_memory = (SHARE if work.share is None else work.share) if serve else 1.0
     moments = _moments(shape, work, count, fsdp)
     top = max(moments, key=lambda name: sum(moments[name].values()))
     parts = {name: size for name, size in moments[top].items() if size}
@@ -133,8 +146,9 @@ def fit(
         budget=budget,
         gpu=name,
         count=count,
-        largest_batch=largest_batch(shape, work, budget, count, fsdp),
+        largest_batch=largest_batch(shape, work, round(budget * share_of_memory), count, fsdp),
         fsdp=fsdp,
+        share=share_of_memory,
         stored_as="NF4" if work.method == "qlora" and not shape.quantised else shape.stored_as,
     )
 
@@ -164,8 +178,9 @@ def generate_moments(shape: Sizes, work: Workload, count: int = 1) -> dict[str, 
 
     Keys and values are 2 x layers x K numbers a token in bf16. Reading the prompt holds, in one layer at a time, the
     gate, its activation, and their product's other factor, 6TI, and three streams of 2TH (residual, norm, attention);
-    only the last position is turned into logits, BV in fp32. A server reads prompts in pieces of at most 8,192 tokens
-    (vLLM's ``max_num_batched_tokens``). transformers' growing cache copies one layer's keys when it appends.
+    only the last position is turned into logits, BV in fp32. transformers' growing cache copies one layer's keys as
+    it appends. A server reads prompts in pieces of 8,192 tokens whatever the number of texts, and measures one such
+    step before it makes blocks of what is left (vLLM's ``max_num_batched_tokens``).
 
     A server splits every head's cache; where there are fewer KV heads than GPUs, each GPU holds a copy of one.
     Experts hold the same for top_k rows a token. Source: notebook 03 and
@@ -173,18 +188,37 @@ def generate_moments(shape: Sizes, work: Workload, count: int = 1) -> dict[str, 
     """
     weights = frozen_bytes(shape, work) // count
     serve = work.method == "serve"
-    cache = shape.kv_cache_bytes(work.seq, batch=work.batch) // (min(count, shape.kv_heads) if serve else count)
-    piece = min(work.tokens, 8192) if serve else work.tokens
-    prefill = piece * shape.most(lambda layer: _widest(shape, layer))
-    logits = 4 * work.batch * shape.vocab
+    cache = served_cache(shape, work, count) if serve else shape.kv_cache_bytes(work.seq, batch=work.batch) // count
+    rows = -(-PIECE // work.seq) if serve else work.batch
+    prefill = (PIECE if serve else work.tokens) * shape.most(lambda layer: _widest(shape, layer))
+    logits = 4 * rows * shape.vocab
     append = 0 if serve else shape.most(lambda layer: layer.cached) * work.tokens
     # A quantised matrix is unpacked for a product of many rows; the largest one is what counts.
     unpacked = 2 * shape.most(lambda layer: max(a * b for a, b in layer.matrices.values())) if shape.quantised else 0
     base = {"parameters": weights, "KV cache": cache, "unpacked weights": unpacked // (count if serve else 1)}
+    if work.adapters:
+        rank = next((r for r in RANKS if r >= work.rank), work.rank)
+        base["adapters"] = 2 * work.adapters * shape.lora_parameters(shape.lora_targets(), rank) // count
     return {
         "prefill": {**base, "activations": prefill, "logits": logits},
         "decode": {**base, "activations": append, "logits": 2 * logits},
     }
+
+
+def served_cache(shape: Sizes, work: Workload, count: int, block: int = BLOCK) -> int:
+    """Return the bytes of one GPU's cache for ``work.batch`` texts in whole blocks; a common prefix is there once.
+
+    >>> from rocm_guide.models.shapes import SHAPES
+    >>> from rocm_guide.models.sizes import sizes_of
+    >>> texts = [Workload("serve", batch=4, seq=4096, prefix=prefix) for prefix in (0, 4000)]
+    >>> [served_cache(sizes_of(SHAPES["llama-3-8b"]), work, 1) / 2**20 for work in texts]
+    [2048.0, 548.0]
+    """
+    each = {"bytes_per_number": work.kv_bytes or shape.kv_bytes}
+    common = work.prefix // block * block
+    shared = shape.kv_cache_bytes(common, **each) - shape.kv_cache_bytes(0, **each)
+    text = shape.kv_cache_bytes(-(-work.seq // block) * block, **each) - shared
+    return (shared + work.batch * text) // min(count, shape.kv_heads)
 
 
 def _widest(sizes: Sizes, layer: Layer) -> int:

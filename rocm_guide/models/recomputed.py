@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from rocm_guide.models.activations import FROM_MLP, layer_saved, layer_transient
+from rocm_guide.models.activations import layer_saved, layer_transient, without_mlp
 from rocm_guide.models.layer import Layer
 from rocm_guide.models.norm_activations import fused
 from rocm_guide.models.sizes import Sizes
@@ -50,8 +48,7 @@ def largest_half(sizes: Sizes, work: Workload, layer: Layer) -> int:
     width = 4 if work.wide else 2
     stream = width * work.tokens * sizes.hidden
     # A layer without its MLP has one norm less.
-    matrices = {name: size for name, size in layer.matrices.items() if name not in FROM_MLP}
-    parts = layer_saved(sizes, work, replace(layer, matrices=matrices, inner=0))
+    parts = layer_saved(sizes, work, without_mlp(layer))
     attention = sum(parts.values()) - parts["norms"] // 2
     mlp = sum(layer_saved(sizes, work, layer).values()) - attention
     held = layer_transient(sizes, work, layer) - stream

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The sizes of a model from its configuration alone: parameters, the KV cache, the matrices that LoRA can adapt.
 
-Reads a transformers configuration or the fields of a config.json, so that a plan needs neither torch nor transformers.
-How each family spells its sizes stands in :mod:`rocm_guide.models.families`, how a quantised checkpoint stores its
-weights in :mod:`rocm_guide.models.quantized`. A test compares every family with the model that transformers builds.
+Reads a transformers configuration or the fields of a config.json. For the types that people use most there are
+formulae (:mod:`rocm_guide.models.families`), so that a plan needs neither torch nor transformers; every other type is
+built without weights and described (:mod:`rocm_guide.models.described`). How a quantised checkpoint stores its weights
+stands in :mod:`rocm_guide.models.quantized`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from rocm_guide.models.families import read
+from rocm_guide.models.families import has_formula, read
 from rocm_guide.models.layer import Layer, SizesError
-from rocm_guide.models.quantized import linear_bytes
+from rocm_guide.models.quantized import stored
 
 __all__ = ["LORA_TARGETS", "Sizes", "lora_parameters", "sizes_of"]
 
@@ -33,6 +34,9 @@ class Sizes:
         groups: (layer, how many follow one another) from the first to the last.
         embedding: elements of the token embedding; ``output``: of the output layer, 0 if it is the embedding itself.
         beside: everything else outside the layers (positions, the last norm, an image encoder).
+        outside_bytes: bytes of everything outside the layers as the checkpoint stores it.
+        layers_at: the name of the list of layers in the model.
+        kv_bytes: bytes of a number in a server's cache, as the checkpoint asks for it.
         linear_bytes: bytes of all matrices and experts of the layers as the checkpoint stores them.
         stored_as: "bf16", or the format of a quantised checkpoint.
         positions: rows of a learned table of positions (GPT-2, OPT), which end a text there; None for rotary ones,
@@ -50,6 +54,9 @@ class Sizes:
     beside: int
     linear_bytes: int
     stored_as: str
+    outside_bytes: int
+    layers_at: str = "model.layers"
+    kv_bytes: int = 2
     positions: int | None = None
 
     @property
@@ -97,12 +104,12 @@ class Sizes:
     @property
     def linear(self) -> int:
         """Elements of all matrices and experts of the layers: what a quantised checkpoint stores in fewer bits."""
-        return self.over_layers(lambda layer: layer.linear + layer.experts * layer.expert)
+        return self.over_layers(lambda layer: layer.linear + layer.experts * layer.expert_linear)
 
     @property
     def stored_bytes(self) -> int:
         """Bytes of all weights as the checkpoint holds them, in bf16 where it is not quantised."""
-        return self.linear_bytes + 2 * (self.parameters - self.linear)
+        return self.linear_bytes + 2 * (self.parameters - self.outside - self.linear) + self.outside_bytes
 
     @property
     def quantised(self) -> bool:
@@ -117,7 +124,7 @@ class Sizes:
         37748736
         """
         rows = self.over_layers(lambda layer: layer.cached * min(tokens, layer.window or tokens))
-        return rows * batch * bytes_per_number
+        return batch * (rows * bytes_per_number + self.over_layers(lambda layer: layer.state))
 
     def lora_targets(self) -> tuple[str, ...]:
         """Return the linear layers that LoRA adapts: all of them; in a mixture of experts those of the attention.
@@ -173,10 +180,18 @@ def sizes_of(config: Any) -> Sizes:
     """
 
     fields = fields_of(config)
-    family, outer, layers, outside = read(fields)
+    if has_formula(fields):
+        family, outer, layers, outside = read(fields)
+    else:
+        from rocm_guide.models.described import describe
+
+        family, outer, layers, outside = describe(fields)
     groups = tuple((layer, len(list(same))) for layer, same in groupby(layers))
-    size, stored_as = linear_bytes(fields, layers)
-    return Sizes(family, groups=groups, linear_bytes=size, stored_as=stored_as, **outer, **outside)
+    matrices = outside.pop("matrices")
+    found = stored(fields, layers, outer["layers_at"], matrices)
+    rest = sum(outside.values()) - sum(a * b for a, b in matrices.values())
+    kept = {"linear_bytes": found.inside, "outside_bytes": found.outside + 2 * rest, "stored_as": found.label}
+    return Sizes(family, groups=groups, kv_bytes=found.kv_bytes, **kept, **outer, **outside)
 
 
 def lora_parameters(config: Any, targets: tuple[str, ...], r: int) -> int:

@@ -39,6 +39,10 @@ class Workload:
         kernels: "liger" (fused RMSNorm and SwiGLU) or "torch" (the model's own modules).
         accumulation: forward passes for each optimizer step; with two or more, gradients stay during the forward pass.
         rank, dropout: of LoRA; ``targets`` the matrices that it adapts, all of the model's linear layers if empty.
+        share: of the memory that a server takes; None for vLLM's default, 0.92. The next three are of a server too.
+        kv_bytes: bytes of a number in its cache; None for what the checkpoint asks for (2, or 1 with scales for FP8).
+        adapters: LoRA adapters of ``rank`` that it keeps loaded beside the base.
+        prefix: tokens at the beginning that all texts have in common, and that the cache holds once.
         adapter_fp32: adapters in fp32, as PEFT makes them under a bf16 model; TRL turns those of QLoRA to bf16.
     """
 
@@ -55,6 +59,10 @@ class Workload:
     adapter_fp32: bool = True
     tiles: int = 0
     offloading: bool = False
+    share: float | None = None
+    kv_bytes: int | None = None
+    adapters: int = 0
+    prefix: int = 0
 
     def __post_init__(self) -> None:
         choices = {"method": METHODS, "precision": ("bf16", "mixed"), "kernels": ("liger", "torch")}
@@ -69,12 +77,26 @@ class Workload:
         for name in ("tiles", "offloading"):
             if getattr(self, name) and not self.checkpointing:
                 raise FitError(f"{name}={getattr(self, name)!r} without checkpointing: switch that on too")
+        self._check_server()
         if not 0 <= self.dropout < 1:
             raise FitError(f"dropout={self.dropout}: give 0 or more and less than 1")
         if unknown := [t for t in self.targets if t not in _TARGETS]:
             raise FitError(f"targets={unknown}: choose from {', '.join(_TARGETS)}")
         if len(set(self.targets)) < len(self.targets):
             raise FitError(f"targets={list(self.targets)}: name at least one matrix, and each of them once")
+
+    def _check_server(self) -> None:
+        if self.share is not None and not 0 < self.share <= 1:
+            raise FitError(f"share={self.share}: the part of the memory that the server may take, as 0.9")
+        if self.kv_bytes not in (None, 1, 2, 4):
+            raise FitError(f"kv_bytes={self.kv_bytes}: a number in the cache has 1, 2 or 4 bytes")
+        if not isinstance(self.adapters, int) or not 0 <= self.adapters <= LARGEST:
+            raise FitError(f"adapters={self.adapters!r}: give a whole number, 0 for none")
+        if not isinstance(self.prefix, int) or not 0 <= self.prefix < max(2, self.seq):
+            raise FitError(f"prefix={self.prefix!r}: give fewer tokens than the text has, {self.seq:,}")
+        for name, unset in (("share", None), ("kv_bytes", None), ("adapters", 0), ("prefix", 0)):
+            if self.method != "serve" and getattr(self, name) != unset:
+                raise FitError(f"{name}={getattr(self, name)!r} with method={self.method}: of a server; leave it out")
 
     @property
     def tokens(self) -> int:

@@ -75,7 +75,7 @@ def decode_bound(shape: str, bits: float, bandwidth_tb_s: float, length: int = 0
     (401, 345)
     """
     sizes = _sizes(shape)
-    read = sizes.over_layers(lambda layer: layer.linear + layer.top_k * layer.expert) * bits / 8
+    read = sizes.over_layers(lambda layer: layer.linear + layer.top_k * layer.expert_linear) * bits / 8
     read += sizes.vocab * sizes.hidden * 2
     if length:
         read += sizes.kv_cache_bytes(length, batch=1)

@@ -28,12 +28,12 @@ def forward_flops(config: Any, new: int, past: int = 0) -> int:
     13.21467904
     """
     sizes = sizes_of(config)
-    if sizes.family in ("gpt2", "opt"):
+    if any("self_attn.o_proj" not in layer.matrices for layer, _ in sizes.groups):
         fix = "give a Llama, Mistral, Qwen or Gemma"
-        raise GuideError(f"{sizes.family}: its configuration has no num_key_value_heads; {fix}")
-    weights = sizes.over_layers(lambda layer: layer.linear + layer.router + layer.top_k * layer.expert)
+        raise GuideError(f"{sizes.family}: its layers are not those of a Llama; {fix}")
+    weights = sizes.over_layers(lambda layer: layer.linear + layer.router + layer.top_k * layer.expert_linear)
     pairs = new * past + new * (new + 1) // 2
-    attention = 2 * sizes.over_layers(lambda layer: layer.q + layer.matrices["o_proj"][0]) * pairs
+    attention = 2 * sizes.over_layers(lambda layer: layer.q + layer.matrices["self_attn.o_proj"][0]) * pairs
     return 2 * weights * new + attention + 2 * sizes.hidden * sizes.vocab
 
 

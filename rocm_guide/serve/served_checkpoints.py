@@ -38,7 +38,9 @@ class Checkpoint:
         quantised: its ``quant_method`` (gptq, awq, bitsandbytes, compressed-tensors, …); empty in 16 or 32 bits.
         length: tokens of prompt and answer together that the configuration allows; 0 if it does not say.
         chat: whether its tokenizer has a chat template, which the chat end point needs.
-        rank: of the adapter; 0 for a model.
+        rank: the largest of the adapter's matrices; 0 for a model.
+        merge: why vLLM does not take the adapter as it is, in words; empty where it does.
+        tokenizer: whether a tokenizer lies in the folder; ``template`` a chat template in a file of its own.
     """
 
     folder: Path
@@ -47,6 +49,9 @@ class Checkpoint:
     length: int = 0
     chat: bool = False
     rank: int = 0
+    merge: str = ""
+    tokenizer: bool = False
+    template: bool = False
 
     @property
     def name(self) -> str:
@@ -113,7 +118,9 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
             fix = "put it back, or write its folder into base_model_name_or_path"
             raise ServingError(f"{shown(path)}: its base {shown(base)} is not there; {fix}")
         _weights(path)
-        return Checkpoint(path, base=base, chat=chat, rank=_one(fields, "r", int, shown(adapter)))
+        template = (path / "chat_template.jinja").exists()
+        of = {"base": base, "chat": chat, "tokenizer": tokenizer, "template": template}
+        return Checkpoint(path, rank=_rank(fields, shown(adapter)), merge=_merged_for(fields), **of)
     if not (path / "config.json").exists():
         raise ServingError(
             f"{shown(path)}: holds neither config.json nor adapter_config.json; save_pretrained writes one"
@@ -132,26 +139,89 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     return Checkpoint(path, quantised=shown(recipe.get("quant_method", ""), 40), length=length, chat=chat)
 
 
+def _rank(fields: dict[str, Any], file: str) -> int:
+    """Return the largest rank; ``rank_pattern`` gives some matrices another one than ``r``."""
+    ranks = [_one(fields, "r", int, file), *_one(fields, "rank_pattern", dict, file).values()]
+    if not all(type(r) is int and r > 0 for r in ranks):
+        raise ServingError(f"{file}: r and rank_pattern={shown(ranks, 60)}: a rank is a whole number; save it again")
+    return int(max(ranks))
+
+
+#: Keys of an adapter_config.json that vLLM refuses or does not read, and why the adapter is merged for it.
+_NOT_SERVED = {
+    "use_dora": "DoRA",
+    "modules_to_save": "layers trained as a whole (modules_to_save)",
+    "trainable_token_indices": "trained tokens (trainable_token_indices)",
+    "rank_pattern": "several ranks (rank_pattern)",
+    "alpha_pattern": "several scales (alpha_pattern)",
+    "target_parameters": "adapters of bare parameters (target_parameters)",
+    "layer_replication": "repeated layers (layer_replication)",
+    "lora_bias": "a bias of its own (lora_bias)",
+}
+
+
+def _merged_for(fields: dict[str, Any]) -> str:
+    found = [words for key, words in _NOT_SERVED.items() if fields.get(key)]
+    if fields.get("bias", "none") != "none":
+        found.append(f"trained biases (bias={shown(fields['bias'], 20)})")
+    return ", ".join(found)
+
+
 def _weights(path: Path) -> None:
     if not any(True for pattern in _WEIGHTS for _ in path.glob(pattern)):
         raise ServingError(f"{shown(path)}: no weights (*.safetensors) in it; save the model again")
 
 
 def merge_adapter(folder: str | Path, out: str | Path) -> None:
-    """Merge a LoRA adapter into its base and save both as one model with its tokenizer.
+    """Merge a LoRA adapter into its base and save both as one model.
+
+    The tokenizer and the chat template of the adapter's folder go before the base's: the adapter was trained with them.
+    A vocabulary that grew in training is that of the embeddings saved with the adapter.
 
     Raises:
-        GuideError: the base cannot be loaded.
+        GuideError: the base cannot be loaded, or the adapter does not fit it.
     """
     from peft import PeftModel
+    from transformers import AutoTokenizer
 
     from rocm_guide.models.load import load_model
 
     found = read_checkpoint(folder)
     base, tokenizer = load_model(found.base, device="cpu", dtype="auto")
-    merged = PeftModel.from_pretrained(base, found.folder).merge_and_unload()
+    if found.tokenizer:
+        tokenizer = AutoTokenizer.from_pretrained(found.folder, trust_remote_code=False)
+    if found.template:
+        tokenizer.chat_template = (found.folder / "chat_template.jinja").read_text(encoding="utf-8")
+    rows, table = _saved_rows(found.folder), base.get_input_embeddings().weight.shape[0]
+    if rows and rows != table:
+        base.resize_token_embeddings(rows, mean_resizing=False)
+    elif not rows and len(tokenizer) > table:
+        grown = f"its tokenizer has {len(tokenizer)} tokens, and the base {shown(found.base)} has {table}"
+        raise ServingError(
+            f"{shown(found.folder)}: {grown}; save the embeddings too (modules_to_save=['embed_tokens'])"
+        )
+    try:
+        merged = PeftModel.from_pretrained(base, found.folder).merge_and_unload()
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as e:
+        said = next((line.strip() for line in reversed(str(e).splitlines()) if line.strip()), type(e).__name__)
+        fix = "check that base_model_name_or_path names the base it was trained on"
+        raise ServingError(f"{shown(found.folder)}: cannot be merged ({shown(said, 160)}); {fix}") from e
     merged.save_pretrained(out)
     tokenizer.save_pretrained(out)
+
+
+def _saved_rows(folder: Path) -> int:
+    """Return the rows of the embeddings that were saved with the adapter; 0 for none."""
+    from safetensors import safe_open
+
+    file = folder / "adapter_model.safetensors"
+    if not file.exists():
+        return 0
+    with safe_open(file, "pt") as weights:
+        tables = [
+            k for k in list(weights.keys()) if k.endswith(("embed_tokens.weight", "lm_head.weight", "wte.weight"))
+        ]
+        return max((weights.get_slice(k).get_shape()[0] for k in tables), default=0)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from cdna.children import ChildError, Service
 from rocm_guide.common.base import shown
+from rocm_guide.models.memory_planner import RANKS
 from rocm_guide.serve.door import KEY, is_loopback, run_transformers
 from rocm_guide.serve.served_checkpoints import Checkpoint, ServingError, as_one_model, as_ready_model, read_checkpoint
 
@@ -145,8 +146,12 @@ def server_command(
         name = found.name
         called = ["--served-model-name", name]
         if found.base:
-            called = ["--enable-lora", "--max-lora-rank", str(max(8, found.rank)), "--lora-modules"]
+            called = ["--enable-lora", "--max-lora-rank", str(_room(found.rank)), "--lora-modules"]
             called.append(f"{name}={found.folder}")
+            if found.tokenizer:  # it was trained with this one
+                called += ["--tokenizer", str(found.folder)]
+            if found.template:
+                called += ["--chat-template", str(found.folder / "chat_template.jinja")]
         memory = [] if share is None else ["--gpu-memory-utilization", str(share)]
         return ["vllm", "serve", found.base or str(found.folder), *where, *called, *memory, *options]
     cache: list[str] = []
@@ -163,6 +168,11 @@ def server_command(
         *(sys.executable, "-P", "-W", "ignore", "-c", code, found.name, *where),
         *("--device", device, "--continuous-batching", *cache, *options),
     ]
+
+
+def _room(rank: int) -> int:
+    """Return the rank that vLLM is to set room aside for: it knows these, and no others."""
+    return next((r for r in RANKS if r >= max(8, rank)), rank)
 
 
 def _environment(found: Checkpoint, engine: str, hub: str, key: str) -> dict[str, str]:
@@ -234,7 +244,8 @@ def start_server(
     ``transformers serve`` stands :class:`rocm_guide.serve.door.Door`; vLLM has the key alone.
 
     It ends with the block and also when this process ends in any other way (:class:`cdna.children.Service`).
-    ``transformers serve`` takes no bare adapter: it gets a merged copy. vLLM gets the base and the adapter. On a GPU
+    ``transformers serve`` takes no bare adapter: it gets a merged copy. vLLM gets the base and the adapter, and a
+    merged copy of what it refuses (DoRA, modules_to_save, several ranks). On a GPU
     ``transformers serve`` multiplies GPTQ's and AWQ's weights with torch operations, which need no compiler and no
     network; vLLM has kernels of its own.
 
@@ -294,7 +305,11 @@ def _served(found: Checkpoint, engine: str, device: str) -> Iterator[tuple[Check
     """Give what the engine loads, and an empty folder that stands for the hub's cache."""
     with tempfile.TemporaryDirectory(prefix="rocm-guide-hub-") as hub:
         if engine == "vllm":
-            yield found, hub
+            why = found.merge or (f"a rank of {found.rank}" if found.rank > RANKS[-1] else "")
+            if why:
+                print(f"{shown(found.name)}: merged into its base first, because vLLM takes no {why}", file=sys.stderr)
+            with as_one_model(found) if why else nullcontext(found) as ready:
+                yield ready, hub
             return
         with as_one_model(found) as one, as_ready_model(one) if device != "cpu" else nullcontext(one) as ready:
             yield ready, hub

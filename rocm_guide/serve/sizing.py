@@ -7,10 +7,10 @@ The arithmetic of memory is that of `rocm-guide fit`; this file rounds it to blo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rocm_guide.models.memory_planner import fit
+from rocm_guide.models.memory_planner import SHARE, fit, served_cache
 from rocm_guide.models.sizes import Sizes, sizes_of
 from rocm_guide.models.work import FitError, Workload
 
@@ -45,7 +45,10 @@ def size_server(
     count: int = 1,
     utilization: float | None = None,
     block: int = 16,
-    kv_bytes: int = 2,
+    kv_bytes: int | None = None,
+    prefix: int = 0,
+    adapters: int = 0,
+    rank: int = 16,
     memory_gb: float | None = None,
     engine: str = "vllm",
 ) -> Sizing:
@@ -62,7 +65,9 @@ def size_server(
         length: tokens of a text, prompt and answer together.
         utilization: the share; None for the engine's default, 0.92 of vLLM 0.32 and 0.9 of transformers 5.23.
         block: tokens of a block.
-        kv_bytes: bytes of a number in the cache: 2 for bf16, 1 for fp8.
+        kv_bytes: bytes of a number in the cache: 2 for bf16, 1 for fp8; None for what the checkpoint asks for.
+        prefix: tokens that all texts have in common at their beginning; they lie in the cache once.
+        adapters, rank: LoRA adapters that the server keeps loaded, and their rank.
         memory_gb: memory of one GPU in 10^9 bytes, instead of the table's.
         engine: "vllm", or "transformers" for ``transformers serve`` (one GPU, attention by torch).
 
@@ -75,31 +80,41 @@ def size_server(
     >>> size_server(SHAPES["llama-3-8b"], length=8192, engine="transformers", block=32).users
     125
     """
-    if engine not in ("vllm", "transformers") or (engine == "transformers" and (count != 1 or kv_bytes != 2)):
+    if engine not in ("vllm", "transformers") or (
+        engine == "transformers" and (count != 1 or kv_bytes not in (None, 2))
+    ):
         known = "vllm, or transformers on one GPU with a cache in 16 bits"
         raise FitError(f"engine={engine!r}, count={count}, kv_bytes={kv_bytes}: computed for {known}")
     utilization = _SHARES[engine] if utilization is None else utilization
     if not 0 < utilization <= 1:
         raise FitError(f"utilization={utilization}: the share of the memory that the server may take, as 0.9")
-    if block < 1 or kv_bytes not in (1, 2, 4):
-        raise FitError(f"block={block}, kv_bytes={kv_bytes}: a block has a token or more, a number 1, 2 or 4 bytes")
+    if block < 1:
+        raise FitError(f"block={block}: a block has a token or more")
     sizes = sizes_of(config)
-    # As many texts as fill one piece of a prompt, 8,192 tokens (see generate_moments): activations do not grow beyond.
-    work = Workload("serve", batch=-(-8192 // max(1, length)), seq=length)
+    work = Workload(
+        "serve", seq=length, share=utilization, kv_bytes=kv_bytes, prefix=prefix, adapters=adapters, rank=rank
+    )
     plan = fit(config, work, gpu=gpu, count=count, memory_gb=memory_gb)
-    fixed = plan.total - plan.parts["KV cache"]
-    left = max(0, round(plan.budget * utilization) - fixed)
-    per_block = sizes.kv_cache_bytes(block, bytes_per_number=kv_bytes) // min(count, sizes.kv_heads)
+    left = max(0, plan.allowed - (plan.total - plan.parts["KV cache"]))
+    one = served_cache(sizes, replace(work, seq=block, prefix=0), count, block)
+    per_block = one - sizes.kv_cache_bytes(0) // min(count, sizes.kv_heads)
     if engine == "transformers":
         left = max(0, round((plan.budget - plan.parts["parameters"]) * utilization) - _fixed(sizes))
         per_block += block * _beside_a_token(sizes)
+    if not per_block:
+        raise FitError(
+            f"{sizes.family}: has no cache that grows by the token; ask for its memory with method=inference"
+        )
     blocks = left // per_block
     users = blocks // -(-length // block)
+    if engine == "vllm":
+        first, second = (served_cache(sizes, replace(work, batch=n), count, block) for n in (1, 2))
+        users = 0 if left < first else 1 + (left - first) // (second - first)
     return Sizing(plan.gpu, count, length, plan.parts["parameters"], left, block, blocks, users)
 
 
 #: Of the GPU's memory for vLLM, of what the weights leave for transformers: what each engine takes unless told.
-_SHARES = {"vllm": 0.92, "transformers": 0.9}
+_SHARES = {"vllm": SHARE, "transformers": 0.9}
 #: Tokens of one step of transformers' continuous batching, and requests of which it computes logits at once.
 _STEP, _ROWS = 8192, 1024
 

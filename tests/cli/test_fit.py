@@ -59,7 +59,7 @@ def test_does_not_fit_and_says_what_would(run) -> None:
         (("llama-3-70b", "--count", "8"), "these would: --fsdp,"),
         (("llama-3-70b", "--count", "4"), "these would: --fsdp,"),
         (("llama-3-70b", "--count", "4", "--memory", "175"), "these would: --fsdp --checkpointing,"),
-        (("llama-3.1-405b", "--method", "serve"), "these would: --count 4"),
+        (("llama-3.1-405b", "--method", "serve"), "these would: --count 8"),
     ],
 )
 def test_what_is_advised_does_fit(run, words: tuple[str, ...], told: str) -> None:

@@ -346,8 +346,12 @@ def test_kv_cache_is_that_of_the_inference_module() -> None:
     from rocm_guide.serve.generate_cost import kv_cache_bytes
 
     config = config_of("llama-3-8b")
-    parts = generate_moments(sizes_of(config), Workload("serve", batch=3, seq=100))["decode"]
-    assert parts["KV cache"] == kv_cache_bytes(config, 100, batch=3)
+    sizes = sizes_of(config)
+    assert generate_moments(sizes, Workload("inference", 3, 100))["decode"]["KV cache"] == kv_cache_bytes(
+        config, 100, batch=3
+    )
+    parts = generate_moments(sizes, Workload("serve", batch=3, seq=100))["decode"]
+    assert parts["KV cache"] == kv_cache_bytes(config, 112, batch=3), "in whole blocks of 16"
 
 
 @pytest.mark.parametrize(

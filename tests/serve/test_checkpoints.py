@@ -104,3 +104,74 @@ def test_of_a_run_of_the_course_the_merged_model_is_taken(tmp_path, model):
         read_checkpoint(run)
     model.rename(run / "merged")
     assert read_checkpoint(run).folder == run / "merged"
+
+
+def test_what_vllm_refuses_is_merged_and_the_rest_gets_room_for_its_largest_rank(adapter):
+    from rocm_guide.serve.server import server_command
+
+    assert read_checkpoint(adapter).merge == ""
+    change(adapter / "adapter_config.json", r=24)
+    line = " ".join(server_command(read_checkpoint(adapter), "vllm"))
+    assert "--max-lora-rank 32" in line and "--tokenizer" not in line
+    (adapter / "tokenizer.json").write_text("{}")
+    (adapter / "chat_template.jinja").write_text("{{ messages }}")
+    line = " ".join(server_command(read_checkpoint(adapter), "vllm"))
+    assert f"--tokenizer {adapter}" in line and f"--chat-template {adapter}/chat_template.jinja" in line
+    change(adapter / "adapter_config.json", r=4, rank_pattern={"q_proj": 40}, use_dora=True, bias="lora_only")
+    found = read_checkpoint(adapter)
+    assert found.rank == 40
+    assert found.merge == "DoRA, several ranks (rank_pattern), trained biases (bias=lora_only)"
+    change(adapter / "adapter_config.json", rank_pattern={"q_proj": "wide"})
+    with pytest.raises(ServingError, match="a rank is a whole number"):
+        read_checkpoint(adapter)
+
+
+@pytest.mark.parametrize("kind", ["plain", "dora", "ranks", "grown"])
+def test_a_merged_adapter_brings_its_tokenizer_template_and_vocabulary(tmp_path, kind):
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from rocm_guide.models.load import load_model
+    from rocm_guide.serve.served_checkpoints import merge_adapter
+
+    torch.manual_seed(0)
+    model, tokenizer = load_model("tiny", dtype=torch.float32, device="cpu")
+    options = {"dora": {"use_dora": True}, "ranks": {"rank_pattern": {"q_proj": 16}}}.get(kind, {})
+    if kind == "grown":
+        tokenizer.add_tokens(["<|a|>", "<|b|>"])
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        options = {"modules_to_save": ["embed_tokens", "lm_head"]}
+    tuned = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], **options)).eval()
+    tuned.peft_config["default"].base_model_name_or_path = str(tiny_folder())
+    for name, weight in tuned.named_parameters():
+        if "lora_" in name or "modules_to_save" in name:
+            weight.data = 0.1 * torch.randn_like(weight)
+    tokenizer.chat_template = "{% for m in messages %}OURS {{ m['content'] }}{% endfor %}"
+    ids = torch.tensor([[1, 5, 9, 13]])
+    expected = tuned(ids).logits
+    tuned.save_pretrained(tmp_path / "mine")
+    tokenizer.save_pretrained(tmp_path / "mine")
+    merge_adapter(tmp_path / "mine", tmp_path / "merged")
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)
+    torch.testing.assert_close(merged(ids).logits, expected, atol=1e-4, rtol=1e-4)
+    saved = AutoTokenizer.from_pretrained(tmp_path / "merged")
+    assert saved.chat_template == tokenizer.chat_template and len(saved) == len(tokenizer)
+
+
+def test_a_vocabulary_that_grew_without_its_embeddings_is_named(tmp_path):
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    from rocm_guide.models.load import load_model
+    from rocm_guide.serve.served_checkpoints import merge_adapter
+
+    model, tokenizer = load_model("tiny", dtype=torch.float32, device="cpu")
+    tuned = get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj"]))
+    tuned.peft_config["default"].base_model_name_or_path = str(tiny_folder())
+    tokenizer.add_tokens([f"<|{i}|>" for i in range(model.get_input_embeddings().weight.shape[0])])
+    tuned.save_pretrained(tmp_path / "mine")
+    tokenizer.save_pretrained(tmp_path / "mine")
+    with pytest.raises(ServingError, match=r"its tokenizer has .* save the embeddings too"):
+        merge_adapter(tmp_path / "mine", tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()

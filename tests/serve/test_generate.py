@@ -202,5 +202,5 @@ def test_cache_bytes_are_what_a_real_cache_holds(model, ids):
 
 
 def test_flops_of_other_layers_are_refused():
-    with pytest.raises(GuideError, match="opt: its configuration has no num_key_value_heads; give a Llama"):
+    with pytest.raises(GuideError, match="opt: its layers are not those of a Llama; give a Llama"):
         forward_flops(config_of("opt-1.3b"), new=1)

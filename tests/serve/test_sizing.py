@@ -20,11 +20,17 @@ from rocm_guide.serve.vllm import FLAGS, FROM_TGI, container_command, manifest, 
 
 
 @pytest.mark.parametrize(("shape", "count"), [("llama-3-8b", 1), ("llama-3-70b", 1), ("llama-3-70b", 8)])
-def test_with_all_of_the_memory_it_is_fits_largest_batch(shape, count):
+def test_fit_and_size_server_are_one_answer(shape, count):
     config = SHAPES[shape]
-    ours = size_server(config, length=8192, count=count, utilization=1.0).users
-    theirs = fit(config, Workload("serve", batch=1, seq=8192), count=count).largest_batch
-    assert ours == pytest.approx(theirs, abs=1)
+    for how in ({}, {"kv_bytes": 1}, {"prefix": 1000}, {"adapters": 4, "rank": 64}):
+        for share in (None, 1.0):
+            ours = size_server(config, length=8192, count=count, utilization=share, **how).users
+            plan = fit(config, Workload("serve", batch=1, seq=8192, share=share, **how), count=count)
+            assert ours == plan.largest_batch > 0
+    assert fit(config, Workload("serve", batch=plan.largest_batch, seq=8192, share=1.0, **how), count=count).fits
+    assert not fit(
+        config, Workload("serve", batch=plan.largest_batch + 1, seq=8192, share=1.0, **how), count=count
+    ).fits
 
 
 def test_what_changes_the_number_of_users():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,6 +54,12 @@ def fit(
     memory: Annotated[
         float | None, typer.Option(help="GB (10^9 bytes) of one GPU, instead of its driver's figure.")
     ] = None,
+    utilization: Annotated[
+        float | None, typer.Option(help="Of serve: the share of the memory that the server takes; vLLM's 0.92.")
+    ] = None,
+    kv_cache: Annotated[str, typer.Option(help="Of serve: auto (as the checkpoint asks), bf16 or fp8.")] = "auto",
+    adapters: Annotated[int, typer.Option(help="Of serve: LoRA adapters of --rank beside the base.")] = 0,
+    prefix: Annotated[int, typer.Option(help="Of serve: tokens at the beginning that all texts share.")] = 0,
     strategy: Annotated[str | None, typer.Option("--map", help="Show a device map: auto, balanced, …")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write the stacked plot to this PNG or SVG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
@@ -60,7 +67,9 @@ def fit(
     """Count the bytes of one GPU at the peak, by part;
     say whether they fit, and the largest batch that does. Exit code 1: no.
     """
+    from cdna.cli.output import announced
     from rocm_guide.models.config_json import config_fields
+    from rocm_guide.models.families import has_formula
     from rocm_guide.models.memory_planner import fit as plan_fit
     from rocm_guide.models.sizes import sizes_of
     from rocm_guide.models.work import Workload
@@ -80,12 +89,19 @@ def fit(
         method != "qlora",
         tiles,
         offloading,
+        utilization,
+        _kv_bytes(kv_cache),
+        adapters,
+        prefix,
     )
     _check_options(work, fsdp, strategy)
     fields = config_fields(model)
-    if seq is None:
-        work = replace(work, seq=min(SEQ, sizes_of(fields).positions or SEQ))
-    plan = plan_fit(fields, work, gpu=gpu, count=count, fsdp=fsdp, memory_gb=memory)
+    # Another type is built without weights, which takes seconds.
+    progress = nullcontext() if has_formula(fields) else announced(f"building {shown(model)} without weights")
+    with progress:
+        if seq is None:
+            work = replace(work, seq=min(SEQ, sizes_of(fields).positions or SEQ))
+        plan = plan_fit(fields, work, gpu=gpu, count=count, fsdp=fsdp, memory_gb=memory)
     placement = _placement(model, plan, strategy) if strategy else None
     if plot is not None:
         _draw(plan, model, plot)
@@ -94,6 +110,15 @@ def fit(
     else:
         _print(plan, model, placement, fields)
     raise typer.Exit(0 if plan.fits else 1)
+
+
+def _kv_bytes(asked: str) -> int | None:
+    from rocm_guide.models.work import FitError
+
+    known = {"auto": None, "bf16": 2, "fp8": 1}
+    if asked not in known:
+        raise FitError(f"--kv-cache {asked}: choose one of {', '.join(known)}")
+    return known[asked]
 
 
 def _check_options(work: Workload, fsdp: bool, device_map: str | None) -> None:
@@ -135,6 +160,7 @@ def _as_dict(plan: Fit, model: str, placement: Placement | None) -> dict[str, An
         "reserved_bytes": plan.reserved,
         "total_bytes": plan.total,
         "budget_bytes": plan.budget,
+        "allowed_bytes": plan.allowed,
         "moments_bytes": plan.moments,
         "moment": plan.moment,
         "fits": plan.fits,
@@ -157,8 +183,8 @@ def _print(plan: Fit, model: str, placement: Placement | None, fields: dict[str,
         bar = "#" * round(BAR * size / max(plan.total, plan.budget))
         say(f"  {name:<16}{size / 1e9:9.2f} GB  {bar}".rstrip())
     say(
-        f"  {'total':<16}{plan.total / 1e9:9.2f} GB of {plan.budget / 1e9:.2f} GB ({plan.budget / 2**30:.2f} GiB); "
-        f"the peak is at: {plan.moment}"
+        f"  {'total':<16}{plan.total / 1e9:9.2f} GB of {plan.budget / 1e9:.2f} GB ({plan.budget / 2**30:.2f} GiB)"
+        f"{f' x {plan.share:g}' if plan.share < 1 else ''}; the peak is at: {plan.moment}"
     )
     say(f"  torch: {plan.peak / 1e9:.2f} GB allocated at the peak, {plan.reserved / 1e9:.2f} GB reserved")
     rows = "sequences at once" if work.method == "serve" else "rows"
@@ -167,7 +193,7 @@ def _print(plan: Fit, model: str, placement: Placement | None, fields: dict[str,
         say(f"[OK]   fits; {most}")
     else:
         advice = most if plan.largest_batch else advice_for(plan, fields)
-        say(f"[FAIL] does not fit, {(plan.total - plan.budget) / 1e9:.2f} GB too much; {advice}")
+        say(f"[FAIL] does not fit, {(plan.total - plan.allowed) / 1e9:.2f} GB too much; {advice}")
     if placement:
         from rocm_guide.models.placement_reasons import explain_placement
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
+from rocm_guide.models.weightless import reason_of
 from rocm_guide.tune.tunableop.generation import generate_fixed, padded_length, padded_prompt
 from rocm_guide.tune.tunableop.matrices import BlasRules
+from rocm_guide.tune.tunableop.own_kernels import with_own_kernels
 from rocm_guide.tune.tunableop.recorder import Trace, record_gemms
 
 if TYPE_CHECKING:
@@ -111,15 +113,24 @@ def _fewer_layers(config: Any) -> tuple[Any, float] | None:
     """Return the same configuration with one repetition of its layer pattern,
     and how many repetitions the model has.
     """
-    total = config.num_hidden_layers
-    kinds = list(getattr(config, "layer_types", None) or ["same"] * total)
-    period = next(p for p in range(1, total + 1) if all(kinds[i] == kinds[i % p] for i in range(total)))
-    if period == total or total % period:
-        return None
     small = copy.deepcopy(config)
-    small.num_hidden_layers = period
-    if getattr(config, "layer_types", None):
-        small.layer_types = kinds[:period]
+    text = small.get_text_config(decoder=True)
+    total = getattr(text, "num_hidden_layers", None) or 1
+    kinds = list(getattr(text, "layer_types", None) or ["same"] * total)
+    period = next((p for p in range(1, total + 1) if all(kinds[i] == kinds[i % p] for i in range(total))), total)
+    if period == total or total % period or len(kinds) != total:
+        return None
+    try:
+        text.num_hidden_layers = period
+        if getattr(text, "layer_types", None):
+            text.layer_types = kinds[:period]
+    except (
+        AttributeError,
+        NotImplementedError,
+        TypeError,
+        ValueError,
+    ):  # a configuration that computes its own pattern lets nobody shorten it
+        return None
     return small, total / period
 
 
@@ -172,22 +183,37 @@ def plan_model(
     how = {"new_tokens": new_tokens, "cache": cache}
     look = min(new_tokens, 3)  # the prompt, and two decoding steps to compare
 
-    from rocm_guide.models.load import meta_model
+    said: list[str] = []
 
     def run(cfg: Any, **more: Any) -> Trace:
-        model = meta_model(cfg, dtype=dtype, attention=attention).eval()
-        return _traced(model, rules, batch, prompt, pad, **how, **more)
+        kind = getattr(config, "model_type", type(config).__name__)
+        try:
+            model, note = _meta_model(cfg, dtype, attention)
+            notes = note + with_own_kernels(model, config)
+            trace = _traced(model, rules, batch, prompt, pad, **how, **more)
+        except GuideError:
+            raise
+        except Exception as e:  # a model's own code, without weights
+            raise GuideError(f"{kind}: cannot be planned ({reason_of(e)}); record it on a GPU instead") from e
+        if cfg is config or trust_pattern:
+            said[:] = notes
+        return trace
 
     small, repeats = _fewer_layers(config) or (config, 1.0)
     trace = run(small, stop_after=look) if trust_pattern else None
     if trace is None:
         trace = run(config, stop_after=look)
-        if small is not config and not _predicts(run(small, stop_after=look), trace, repeats, look):
-            small = config
+        if small is not config:
+            try:
+                predicted = _predicts(run(small, stop_after=look), trace, repeats, look)
+            except GuideError:  # its configuration says more about each layer than a pattern
+                predicted = False
+            small = small if predicted else config
         factor = 1.0
     else:
         factor = repeats
-    result = Plan(untunable={name: round(n * factor) for name, n in trace.untunable.items()}, assumed=trace.assumed)
+    result = Plan(untunable={name: round(n * factor) for name, n in trace.untunable.items()})
+    result.assumed = [*trace.assumed, *said]
     result.pattern = small is not config
     result.add(trace, 0, layers=factor, phase="prefill")
     steps = {tuple(_signature(trace, i)) for i in range(1, look)}
@@ -198,6 +224,19 @@ def plan_model(
         for i in range(1, new_tokens):
             result.add(trace, i, layers=factor)
     return result
+
+
+def _meta_model(config: Any, dtype: str, attention: str) -> tuple[torch.nn.Module, list[str]]:
+    """Return the model with this attention, or with its own where transformers has no such one for it, and a note."""
+    from rocm_guide.models.load import meta_model
+
+    try:
+        return meta_model(config, dtype=dtype, attention=attention).eval(), []
+    except ValueError as error:
+        if attention == "eager" or "attention" not in str(error):
+            raise
+    note = f"attention: this model has no {attention} in transformers; planned with eager"
+    return meta_model(config, dtype=dtype, attention="eager").eval(), [note]
 
 
 def _check_size(batch: int, prompt: int) -> None:
@@ -240,9 +279,10 @@ def plan(
         raise GuideError(f"prompt={lengths}: give one length or several, each at least 1")
     _check_size(batch, max(lengths))
     if isinstance(model, str):
-        from rocm_guide.models.load import meta_model
+        from rocm_guide.models.config_json import config_fields
+        from rocm_guide.models.load import config_from
 
-        model = meta_model(model).config
+        model = config_from(config_fields(model))
     from tqdm.auto import tqdm
 
     total = Plan()

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rocm_guide.common.base import GuideError
 from rocm_guide.tune.tunableop.attention import sdpa_needs_gemms
 from rocm_guide.tune.tunableop.blas_calls import addmm_gemm, bmm_gemm, mm_gemm, mv_gemm, scaled_mm_gemm
 from rocm_guide.tune.tunableop.experts import ASSUMED, expert_products
@@ -91,8 +90,8 @@ def _attention(record: Trace, rules: BlasRules) -> Any:
 
 def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+
+    from rocm_guide.models.weightless import without_weights
 
     aten = torch.ops.aten
 
@@ -147,72 +146,15 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
     }
     others = {getattr(aten, n, None) for n in ("_int_mm", "_scaled_grouped_mm", "convolution", "dot")}
 
-    # What chooses a token: its result is a number that nothing in the shapes depends on, so zeros will do.
-    chooses = {aten.argmax, aten.argmin, aten.multinomial, aten.topk, aten.sort}
-    decides = {aten._local_scalar_dense, aten.is_nonzero, aten.equal}
+    def watch(packet: Any, args: Any, kwargs: Any) -> None:
+        if str(packet) == "transformers.grouped_mm_fallback":
+            grouped(args)
+        elif packet in watched:
+            watched[packet](args, kwargs)
+        elif packet in others:
+            record.untunable[packet.__name__] = record.untunable.get(packet.__name__, 0) + 1
 
-    def real(t: torch.Tensor) -> torch.Tensor:
-        """Give zeros to an integer or boolean without a value: control flow needs numbers to run."""
-        plain = not (t.is_floating_point() or t.is_complex())
-        return torch.zeros(t.shape, dtype=t.dtype) if plain and t.is_meta else t
-
-    def unknown(t: torch.Tensor) -> torch.Tensor:
-        """Mark the zeros that stand for a comparison of numbers that we do not have."""
-        out = real(t)
-        if not out.is_meta:
-            out.made_up = True
-        return out
-
-    class Products(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
-            packet = func.overloadpacket
-            if packet is aten.histc and not args[0].is_floating_point():
-                args = (
-                    args[0].float(),
-                    *args[1:],
-                )  # a CPU counts no integers
-            if str(packet) == "transformers.grouped_mm_fallback":
-                grouped(args)
-            elif packet in watched:
-                watched[packet](args, kwargs)
-            elif packet in others:
-                record.untunable[packet.__name__] = record.untunable.get(packet.__name__, 0) + 1
-            # Taken apart once: this runs for every operation of a model with eighty layers.
-            leaves, spec = tree_flatten((args, kwargs))
-            places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-            seen = [real(leaves[i]) for i in places]
-            if any(t is not leaves[i] for i, t in zip(places, seen, strict=True)):
-                for i, t in zip(places, seen, strict=True):
-                    leaves[i] = t
-                args, kwargs = tree_unflatten(leaves, spec)
-            without_weights = any(t.is_meta for t in seen)
-            guessed = any(getattr(t, "made_up", False) for t in seen)
-            if packet in decides and (without_weights or guessed):
-                name = where[-1] if where and where[-1] else "the model"
-                raise GuideError(
-                    f"{name}: it decides on a value that only real weights give; trace it on a small real model instead"
-                )
-            if without_weights:
-                if func._schema.is_mutable and isinstance(args[0], torch.Tensor) and not args[0].is_meta:
-                    return args[0]
-                if not all(t.is_meta for t in seen):
-                    for i, t in zip(places, seen, strict=True):
-                        leaves[i] = t if t.is_meta else t.to("meta")
-                    args, kwargs = tree_unflatten(leaves, spec)
-                if "device" in kwargs:
-                    kwargs["device"] = torch.device("meta")
-                mark = real if packet in chooses else unknown
-                out = func(*args, **kwargs)
-                return mark(out) if isinstance(out, torch.Tensor) else tree_map_only(torch.Tensor, mark, out)
-            out = func(*args, **kwargs)
-            if isinstance(out, torch.Tensor) and out.is_meta and real(out) is not out:
-                out = func(*args, **{**kwargs, "device": torch.device("cpu")})
-            if guessed:
-                out = tree_map_only(torch.Tensor, unknown, out)
-            return out
-
-    return Products()
+    return without_weights(watch, lambda: where[-1] if where else "")
 
 
 @contextmanager

@@ -310,7 +310,7 @@ def test_a_mixture_of_experts_has_a_plan(name):
     rows = 24 * layer.top_k
     prefill = [e for e in experts if e.prefill and any(m.endswith("experts") for m in e.modules)]
     flops = sum(e.prefill * e.gemm.flops for e in prefill)
-    assert flops == 2 * 2 * rows * layer.expert, "two layers, one multiply and one add for each weight and row"
+    assert flops == 2 * 2 * rows * layer.expert_linear, "two layers, one multiply and one add for each weight and row"
     assert all(e.gemm.n == rows // layer.experts or rows % layer.experts for e in prefill)
     assert len(found.assumed) == 1 and "equally often" in found.assumed[0]
 
@@ -348,3 +348,44 @@ def test_a_shape_by_its_bare_name():
     assert (
         plan("qwen3-0.6b", prompt=4, new_tokens=2).lines() == plan("random:qwen3-0.6b", prompt=4, new_tokens=2).lines()
     )
+
+
+GPT_OSS = {"model_type": "gpt_oss", "hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 2}
+GPT_OSS |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "num_local_experts": 4}
+GPT_OSS |= {"num_experts_per_tok": 2, "vocab_size": 512, "sliding_window": 64}
+GPT_OSS |= {"layer_types": ["sliding_attention", "full_attention"]}
+
+
+def planned(tmp_path, fields, **recipe):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(fields | ({"quantization_config": recipe} if recipe else {})))
+    found = plan(str(file), prompt=8, new_tokens=3)
+    return found, {m.rpartition(".")[2] for g in found.gemms.values() for m in g.modules}
+
+
+def test_a_wrapper_with_images_and_a_model_without_sdpa_are_planned(tmp_path):
+    text = {k: v for k, v in GPT_OSS.items() if k not in ("layer_types", "num_local_experts", "num_experts_per_tok")}
+    vision = {"model_type": "siglip_vision_model", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1}
+    vision |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+    images = {"model_type": "gemma3", "text_config": text | {"model_type": "gemma3_text"}, "vision_config": vision}
+    found, asked = planned(tmp_path, images)
+    assert not found.assumed
+    assert asked == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"}
+    found, asked = planned(tmp_path, GPT_OSS)
+    assert {"q_proj", "experts", "router", "self_attn"} <= asked
+    assert "attention: this model has no sdpa in transformers; planned with eager" in found.assumed
+
+
+@pytest.mark.parametrize(
+    ("recipe", "asked"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, {"lm_head", "router", "self_attn"}),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, {"lm_head", "router", "self_attn"}),
+        ({"quant_method": "mxfp4"}, {"q_proj", "k_proj", "v_proj", "o_proj", "lm_head", "router", "self_attn"}),
+    ],
+)
+def test_packed_layers_ask_for_nothing_and_the_plan_says_so(tmp_path, recipe, asked):
+    found, modules = planned(tmp_path, GPT_OSS, **recipe)
+    assert modules == asked
+    said = " ".join(found.assumed)
+    assert f"{recipe['quant_method']}" in said and "kernels of their own multiply the packed weights" in said
