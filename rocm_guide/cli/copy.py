@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rocm-guide copy` and `rocm-guide script`: take one helper, or the script of a notebook, along into another project."""
+"""`rocm-guide copy` and `rocm-guide script`: take one helper, or a notebook's script, into another project."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Check the rows of a data set as a trainer will see them, before it trains: what is learnt, what is cut, what fails."""
+"""Check the rows of a data set as a trainer will see them, before it trains: what is learnt and what is cut."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def check_rows(rows: Dataset, tokenizer: Any, length: int, *, vocabulary: int = 
 
     >>> from datasets import Dataset
     >>> from rocm_guide.models.load import load_tokenizer
-    >>> check_rows(Dataset.from_list([{"prompt": "[INST] Hi [/INST]", "completion": " Hello. </s>"}]), load_tokenizer(), 64)
-    [OK]   1 row of 16 to 16 tokens, 7 of 16 are learnt
+    >>> row = {"prompt": "[INST] Hi [/INST]", "completion": " Hello. </s>"}
+    >>> check_rows(Dataset.from_list([row]), load_tokenizer(), 64)
+    [OK]   1 row of 15 to 15 tokens, 6 of 15 are learnt
     """
     few = rows.select(range(min(len(rows), _MOST)))
     if not len(few):
@@ -45,13 +46,13 @@ def check_rows(rows: Dataset, tokenizer: Any, length: int, *, vocabulary: int = 
         where = f"DATASET: row {i} of those to train on"
         prompt, answer = _texts(row, tokenizer, where)
         if not answer.replace(tokenizer.eos_token or "\0", "").strip():
-            raise GuideError(f"{where} ({shown(prompt, 60)!r}) has an empty answer; leave such rows out")
+            raise GuideError(f"{where} ('{shown(prompt, 60)}') has an empty answer; leave such rows out")
         given, ids = (tokenizer(text).input_ids for text in (prompt, prompt + answer))
         start = len(given) if prompt else 0
         if vocabulary and max(ids) >= vocabulary:
             fix = "save the tokenizer of this model beside its weights, or resize the model's embeddings"
             word = shown(tokenizer.convert_ids_to_tokens(max(ids)), 30)
-            told = f"its tokenizer makes number {max(ids):,} of {word!r}, and the model has {vocabulary:,} embeddings"
+            told = f"its tokenizer makes number {max(ids):,} of '{word}', and the model has {vocabulary:,} embeddings"
             raise GuideError(f"MODEL: {told}; {fix}")
         lengths.append(len(ids))
         learnt += max(0, min(len(ids), length) - start)
@@ -62,7 +63,7 @@ def check_rows(rows: Dataset, tokenizer: Any, length: int, *, vocabulary: int = 
         also = f" (and {len(behind) - 1:,} more)" if behind[1:] else ""
         longest = max(n for _, n, _ in behind)
         fix = f"raise LENGTH to {longest}, or leave such rows out"
-        told = f"row {i} of those to train on{also}, {shown(prompt, 40)!r}, has nothing to learn within LENGTH={length}"
+        told = f"row {i} of those to train on{also}, '{shown(prompt, 40)}', has nothing to learn within LENGTH={length}"
         raise GuideError(f"DATASET: {told} of its {tokens} tokens; {fix}")
     longer = [n - length for n in lengths if n > length]
     if longer:
@@ -86,4 +87,6 @@ def _texts(row: Mapping[str, Any], tokenizer: Any, where: str) -> tuple[str, str
     except TemplateError as e:
         roles = ", ".join(t["role"] for t in [*row["prompt"], *row["completion"]])
         fix = "leave such turns out, or put a system's words into the first question"
-        raise GuideError(f"{where}: the model's chat template refuses its turns ({roles}): {shown(e, 80)}; {fix}") from e
+        raise GuideError(
+            f"{where}: the model's chat template refuses its turns ({roles}): {shown(e, 80)}; {fix}"
+        ) from e

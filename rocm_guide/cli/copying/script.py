@@ -64,8 +64,9 @@ def script_of(notebook: str) -> str:
     options = [option for option in _parameters(nb) if option[0] in read]
     names = [name for name, *_ in options]
     fives = [names[i : i + _WIDTH] for i in range(0, len(names), _WIDTH)]
+    head = f"{lesson.title}, as notebook {lesson.number} of the ROCm LLM Guide does it."
     parts = [
-        f'# SPDX-License-Identifier: MIT\n"""{lesson.title}, as notebook {lesson.number} of the ROCm LLM Guide does it."""',
+        f'# SPDX-License-Identifier: MIT\n"""{head}"""',
         "\n".join(f"{line} {', '.join(sorted(imports[line]))}".rstrip() for line in sorted(imports, key=_order)),
         "\n".join(
             [

@@ -217,7 +217,9 @@ def test_it_learns_what_the_course_learns(family, layout, models, room, tmp_path
     expected = {row["completion"][0]["content"].strip() for row in ours}
     assert {text.replace(words.eos_token, "").strip() for text in learnt} <= expected
     assert len(rows) == {"system": 54}.get(layout, 27)  # each answer is a row, of 9 in 10 conversations
-    given = [words.decode([t for t, label in zip(row["input_ids"], row["labels"], strict=True) if label < 0]) for row in rows]
+    given = [
+        words.decode([t for t, label in zip(row["input_ids"], row["labels"], strict=True) if label < 0]) for row in rows
+    ]
     assert all((RULES in text) == (layout == "system") for text in given)
     first = [row["input_ids"].count(words.bos_token_id) for row in rows]
     assert family == "chatml" or set(first) == {1}
