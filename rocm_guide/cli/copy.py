@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rocm-guide copy`: take one helper along into another project."""
+"""`rocm-guide copy` and `rocm-guide script`: take one helper, or a notebook's script, into another project."""
 
 from __future__ import annotations
 
@@ -20,14 +20,20 @@ _MUCH = 700  # lines: nobody reads more before they become theirs
 def copy(
     helper: Annotated[
         str | None,
-        typer.Argument(help="MODULE.NAME, such as finetune.lora.LoRALinear.", autocompletion=helper_names),
+        typer.Argument(
+            help="MODULE.NAME, such as finetune.lora.LoRALinear; or the number of a notebook, for its script.",
+            autocompletion=helper_names,
+        ),
     ] = None,
     out: OutFile = None,
     list_all: Annotated[
         bool, typer.Option("--list", help="Print the names of all helpers, and the notebooks that introduce them.")
     ] = False,
 ) -> None:
-    """Print one helper as a self-contained file: it, what it needs from this package, its imports, its licence line."""
+    """Print one helper as a self-contained file: it, what it needs from this package, its imports, its licence line.
+
+    Of a notebook's number, print its cells to take away, as one script: rocm-guide script 02 does the same.
+    """
     from cdna.cli.output import write_or_print
     from rocm_guide.cli.copying.names import public_helpers
     from rocm_guide.cli.copying.writer import copy_source, find_helper
@@ -42,6 +48,11 @@ def copy(
         return
     if helper is None:
         raise GuideError("no helper named; write rocm-guide copy MODULE.NAME, or --list to see them all")
+    if helper.isdigit():
+        from rocm_guide.cli.copying.script import script_of
+
+        write_or_print(script_of(helper), out)
+        return
     full = find_helper(helper)
     if full != helper.removeprefix("rocm_guide."):
         typer.echo(f"{helper} is {full}", err=True)

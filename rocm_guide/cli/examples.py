@@ -17,6 +17,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "doctor": [("rocm-guide doctor", "each finding with its fix"), ("rocm-guide doctor --json", "for a program")],
     "copy": [
         ("rocm-guide copy finetune.lora.LoRALinear --out lora_linear.py", "one helper as a file"),
+        ("rocm-guide copy 02 --out train.py", "what notebook 02 does, as a script"),
         ("rocm-guide copy --list", "all names"),
     ],
     "fit": [

@@ -28,7 +28,7 @@ GROUPS = {
         "list": ("notebooks", "The notebooks by parts, with measured time and memory."),
         "run": ("course.command", "Execute notebooks and write them with a report."),
         "lab": ("notebooks", "Open the notebooks in JupyterLab."),
-        "copy": ("copy", "Print one helper as a file that works on its own."),
+        "copy": ("copy", "One helper, or a notebook's script, as a file that works alone."),
     },
     "Models": {
         "fit": ("fit.command", "Will this model fit on these GPUs?"),
@@ -50,6 +50,8 @@ GROUPS = {
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+# A second name of a command: `rocm-guide script 02` is `rocm-guide copy 02`.
+ALSO = {"script": "copy"}
 # Commands that are called otherwise since 2026-11-27.
 FORMER = {
     "inspect": "cdna inspect",
@@ -167,9 +169,10 @@ def main() -> None:
         completion_init()
     from rocm_guide.common.installation import missing_library
 
-    called = next((w for w in sys.argv[1:] if w in COMMANDS), "")
-
     first = next((w for w in sys.argv[1:] if not w.startswith("-")), "")
+    if first in ALSO:
+        sys.argv[sys.argv.index(first)] = ALSO[first]
+    called = next((w for w in sys.argv[1:] if w in COMMANDS), "")
     if first in FORMER:
         where = "" if _CLONE or not FORMER[first].startswith("python") else ", in a clone of the course"
         sys.exit(_refused(f"rocm-guide {first}: is called {FORMER[first]} now{where}"))

@@ -36,6 +36,8 @@ In reading order:
 - ``run_stages``: the fine-tuned model that a notebook starts from; it is made where an earlier notebook has not left
   it.
 - ``job_check``: whether a model, a data set and the knobs fit together and into this machine, before any work.
+- ``rows_check``: Check the rows of a data set as a trainer will see them, before it trains: what is learnt and what
+  is cut.
 - ``run_picture``: the passport as text and as a picture.
 """
 
@@ -61,7 +63,8 @@ if TYPE_CHECKING:
     from rocm_guide.finetune.passport import add_stage, read_passport
     from rocm_guide.finetune.recompute import recompute_halves
     from rocm_guide.finetune.resident import close_libraries
-    from rocm_guide.finetune.run_folder import RunError, RunFolder, newest_checkpoint, open_run
+    from rocm_guide.finetune.rows_check import check_rows
+    from rocm_guide.finetune.run_folder import RunError, RunFolder, open_run
     from rocm_guide.finetune.run_measurements import held_out_pairs, held_out_prompts, measure_stage
     from rocm_guide.finetune.run_picture import draw_passport, passport_text
     from rocm_guide.finetune.run_stages import (
@@ -87,6 +90,7 @@ __all__ = [
     "agent_command",
     "check_adapter",
     "check_job",
+    "check_rows",
     "check_same",
     "close_libraries",
     "compare_sharded",
@@ -101,7 +105,6 @@ __all__ = [
     "listening",
     "measure_stage",
     "merged_model",
-    "newest_checkpoint",
     "open_run",
     "passport_text",
     "read_losses",
@@ -133,6 +136,7 @@ __getattr__, __dir__ = lazy_names(
     "fsdp_demo",
     "run_folder",
     "job_check",
+    "rows_check",
     "run_measurements",
     "passport",
     "run_picture",

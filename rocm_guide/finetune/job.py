@@ -27,7 +27,7 @@ def whole_job(
     """Return fields of ``SFTConfig`` for a whole job;
     0 takes what was seen to work (tiny) or is usual (any other model).
 
-    Other models train for one epoch, as the ROCm guide does, on rows of ``length`` tokens that are packed full.
+    Other models train for one epoch, as the ROCm guide does, on rows of at most ``length`` tokens.
 
     Args:
         model: as :func:`rocm_guide.models.load.load_model` takes it.
@@ -52,7 +52,8 @@ def whole_job(
     if accumulation < 1:
         raise GuideError(f"accumulation={accumulation}: give 1 or more")
     fields = recipe(model, method)
-    fields.pop("max_steps", None)
+    for name in ("max_steps", "packing", "packing_strategy"):  # those of a recipe are for measuring speed
+        fields.pop(name, None)
     fields.setdefault("num_train_epochs", 1)
     given = {
         "num_train_epochs": epochs,

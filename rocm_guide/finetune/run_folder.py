@@ -19,7 +19,7 @@ from typing import Any
 from rocm_guide.common.base import GuideError, shown
 from rocm_guide.finetune.passport import PASSPORT, RunError, new_passport, read_passport, write_passport
 
-__all__ = ["RunError", "RunFolder", "newest_checkpoint", "open_run", "runs_folder"]
+__all__ = ["RunError", "RunFolder", "open_run", "runs_folder"]
 
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|File too large|os error (28|122|27)")
 
@@ -163,31 +163,6 @@ def _claim(run: RunFolder) -> None:
         if found[what] != wanted:
             fix = f"give RUN another name, or set {what.upper()} to {shown(found[what])}"
             raise RunError(f"{run.label}: was made with {what} {shown(found[what])}, not {shown(wanted)}; {fix}")
-
-
-def newest_checkpoint(folder: str | Path) -> str | None:
-    """Return the newest *complete* checkpoint that a Trainer left in ``folder``, or None:
-    for ``resume_from_checkpoint``.
-
-    A machine that goes away while a checkpoint is written leaves half of it. The Trainer writes ``trainer_state.json``
-    last, and the weights have a header that tells how long they are: what misses one of the two is passed over.
-
-    >>> newest_checkpoint("no-such-folder") is None
-    True
-    """
-    found = [p for p in Path(folder).glob("checkpoint-*") if p.name.removeprefix("checkpoint-").isdigit()]
-    for path in sorted(found, key=lambda p: -int(p.name.removeprefix("checkpoint-"))):
-        try:
-            json.loads((path / "trainer_state.json").read_text())
-            weights = list(path.glob("*.safetensors"))
-            for file in weights:
-                check_weights(file)
-        except (OSError, ValueError) as e:
-            print(f"{path.name} is half-written ({type(e).__name__}) and is passed over")
-            continue
-        if weights:
-            return str(path)
-    return None
 
 
 def check_weights(file: Path) -> None:

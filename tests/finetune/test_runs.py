@@ -19,7 +19,6 @@ from rocm_guide.finetune import (
     check_same,
     draw_passport,
     merged_model,
-    newest_checkpoint,
     open_run,
     passport_text,
     read_passport,
@@ -141,25 +140,6 @@ def test_other_settings_are_refused_before_anything_is_trained():
     check_same(run, "adapter", {"rank": 16})
     with pytest.raises(RunError, match="runs/mine/adapter: was made with rank 16, not 32"):
         check_same(run, "adapter", {"rank": 32})
-
-
-def checkpoint(folder, step, state="{}", weights=None):
-    path = folder / f"checkpoint-{step}"
-    path.mkdir()
-    (path / "trainer_state.json").write_text(state)
-    header = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
-    whole = len(header).to_bytes(8, "little") + header + b"\0\0\0\0"
-    (path / "adapter_model.safetensors").write_bytes(whole if weights is None else whole[:weights])
-
-
-def test_a_half_written_checkpoint_is_passed_over(tmp_path, capsys):
-    checkpoint(tmp_path, 9)
-    checkpoint(tmp_path, 10)
-    assert newest_checkpoint(tmp_path).endswith("checkpoint-10")  # by number, not by letter
-    checkpoint(tmp_path, 20, weights=-2)
-    checkpoint(tmp_path, 30, state='{"epoch": 1')
-    assert newest_checkpoint(tmp_path).endswith("checkpoint-10")
-    assert "checkpoint-30 is half-written" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")

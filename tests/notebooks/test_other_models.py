@@ -29,7 +29,7 @@ FAMILIES = ("qwen2", "llama576", "gemma3", "chatml")
 #: Knobs that make a notebook small; those that a notebook does not have are passed over.
 SMALL = {
     "": {"RUN": "mine", "STEPS": "4", "BATCH": "2", "LENGTH": "64", "SCALE": "tiny"},
-    "02": {"LENGTH": "64"},
+    "02": {"LENGTH": "128"},
     "03": {"PROMPTS": "8", "NEW_TOKENS": "16"},
     "06": {"STEPS": "12", "SCALE": "tiny"},
     "10": {"SAMPLES": "4"},

@@ -60,7 +60,6 @@ UNPROVEN: tuple[LeftOut, ...] = (
 #: Sizes that no parameter sets. "random:small" is Llama's shape, narrow (SMALL_SHAPE).
 SHRUNK: tuple[Shrunk, ...] = (
     Shrunk("00", "n = 8192 if big", "n = 256 if big"),
-    Shrunk("02", 'large, _ = load_model("random:llama-2-7b")', 'large, _ = load_model("random:small")'),
     Shrunk("03", 'speed_name = "random:llama-2-7b"', 'speed_name = "random:small"'),
     Shrunk("03", "longest = 1536 if", "longest = 192 if"),
     Shrunk("10", 'tokenizer, data["test"], notebook="10"', 'tokenizer, data["test"].select(range(8)), notebook="10"'),

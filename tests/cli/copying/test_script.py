@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: MIT
+"""`rocm-guide script 02`: the cells to take away are one script that trains where the course cannot be imported."""
+
+import ast
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+
+import rocm_guide.cli.lessons
+from rocm_guide.cli.copying import script_of
+from rocm_guide.cli.main import main
+from rocm_guide.common.base import GuideError
+from rocm_guide.finetune import adapter_size, whole_job
+from rocm_guide.models import load_tokenizer, training_rows
+from rocm_guide.models.course_data import question_answer_splits
+from rocm_guide.models.tiny import tiny_folder
+from tests.own_data import RULES, families, layouts, write_layouts
+
+FEW = {"rank": 4, "alpha": 8, "rate": 5e-3, "batch": 4, "length": 64, "steps": 8, "save": 0.25}
+MARKED = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}{% generation %} {{ m.content }} </s>"
+    "{% endgeneration %}{% else %}[INST] {{ m.content }} [/INST]{% endif %}{% endfor %}"
+)
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory):
+    """A folder with the script and rows, where importing the course fails."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    (folder / "train.py").write_text(script_of("02"))
+    for name in ("rocm_guide", "cdna"):
+        (folder / f"{name}.py").write_text("raise ImportError('the course is not here')\n")
+    rows = [{"prompt": r["prompt"], "completion": r["completion"]} for r in question_answer_splits()[0][:60]]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_layouts(folder)
+    return folder
+
+
+def command(model, data, run, **changes):
+    knobs = {"model": model, "dataset": data, "out": run, **FEW, **changes}
+    return ["train.py", *(f"--{name}={value}" for name, value in knobs.items())]
+
+
+def environment(folder):
+    env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
+    return env | {
+        "PYTHONPATH": str(folder),
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_CACHE": str(folder / "cache"),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "HIP_VISIBLE_DEVICES": "",
+    }
+
+
+def start(folder, words, **options):
+    out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen([sys.executable, *words], cwd=folder, env=environment(folder), **out, **options)
+
+
+def run(folder, *words):
+    process = start(folder, words)
+    said = process.communicate(timeout=300)[0]
+    return process.returncode, said
+
+
+def history(folder):
+    """The log of the newest checkpoint."""
+    states = sorted(folder.glob(".adapter-*/checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime_ns)
+    return json.loads(states[-1].read_text())["log_history"]
+
+
+def test_the_script_is_plain_and_short():
+    text = script_of("02")
+    tree = ast.parse(text)
+    assert not re.search(r"rocm_guide|cdna", text)
+    named = {a.name.partition(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    named |= {n.module.partition(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    named -= sys.stdlib_module_names
+    assert named == {"datasets", "peft", "torch", "transformers", "trl"}
+    assert sum(bool(line.strip()) for line in text.splitlines()) <= 120
+    assert max(map(len, text.splitlines())) <= 120
+    # What a 0 stands for in the notebook is the script's own default.
+    usual, (rank, alpha) = whole_job("some/hub", "lora"), adapter_size("some/hub")
+    for name, value in {
+        "rank": rank,
+        "alpha": alpha,
+        "rate": usual["learning_rate"],
+        "batch": usual["per_device_train_batch_size"],
+        "length": usual["max_length"],
+        "epochs": float(usual["num_train_epochs"]),
+    }.items():
+        assert f'"--{name}", default={value},' in text, name
+    assert '"--model", required=True' in text and "tiny" not in text.partition("args =")[0]
+
+
+def test_a_notebook_without_such_cells_says_which_have_them(capsys, monkeypatch, tmp_path):
+    with pytest.raises(GuideError, match=r"notebook 01: has no cells to take away; these have: 02"):
+        script_of("1")
+    with pytest.raises(GuideError, match="notebook 99: there is none with that number"):
+        script_of("99")
+    monkeypatch.setattr(sys, "argv", ["rocm-guide", "script", "02", "--out", str(tmp_path / "train.py")])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert not left.value.code and (tmp_path / "train.py").read_text() == script_of("02")
+    monkeypatch.setattr(sys, "argv", ["rocm-guide", "script", "01"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    said = capsys.readouterr().err
+    assert left.value.code == 2 and said.count("\n") == 1 and "these have: 02" in said
+
+
+def test_imports_are_joined_and_options_are_read(monkeypatch, tmp_path):
+    def cell(source, *tags):
+        return {"cell_type": "code", "source": source, "metadata": {"tags": list(tags)}}
+
+    knobs = 'MODEL = "tiny"  # a folder (tiny: ours)\nN = 0  # how many; 0: 3 (tiny: 1)\nFAST = False\nOTHER = 1'
+    takes = ("from os import sep\nprint(MODEL)", "from os import curdir\nimport sys\nprint(N, FAST, sep, curdir, sys)")
+    cells = [cell(knobs, "parameters"), cell(takes[0], "take"), cell("OTHER", "x"), cell(takes[1], "take")]
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    (folder / "07_some.ipynb").write_text(json.dumps({"cells": cells}))
+    monkeypatch.setattr(rocm_guide.cli.lessons, "notebooks_folder", lambda: folder)
+    lines = script_of("07").splitlines()
+    assert [x for x in lines if "import" in x] == ["import argparse", "import sys", "from os import curdir, sep"]
+    assert [x for x in lines if "add_argument" in x] == [
+        'parser.add_argument("--model", required=True, help="a folder")',
+        'parser.add_argument("--n", default=3, type=int, help="how many")',
+        'parser.add_argument("--fast", action="store_true")',
+    ]
+    assert "MODEL, N, FAST = args.model, args.n, args.fast" in lines and "OTHER" not in "".join(lines)
+
+
+@pytest.mark.slow
+def test_it_trains_and_goes_on_after_a_kill_where_the_course_is_not(room):
+    """The losses after the kill are those of a run that nobody killed."""
+    words = command(tiny_folder(), "rows.jsonl", "killed")
+    process = start(room, words)
+    while process.poll() is None and not list(room.glob("killed/.*/*/trainer_state.json")):
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, "it ended before it was killed"
+    assert not (room / "killed/adapter").exists()
+    (half,) = room.glob("killed/.adapter-*")
+    (half / "checkpoint-7").mkdir()  # a machine that goes away while it writes leaves this
+    code, said = run(room, *words)
+    assert code == 0 and "go on from checkpoint-" in said and "checkpoint-7" not in said, said[-2000:]
+    assert "learnt" in said and "given  '<s>[INST]" in said
+    code, whole = run(room, *command(tiny_folder(), "rows.jsonl", "whole"))
+    assert code == 0 and "begin at step 0" in whole, whole[-2000:]
+    kept = {p.name for p in (room / "killed/adapter").iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= kept
+
+    def losses(name, key):
+        return {r["step"]: r[key] for r in history(room / name) if key in r}
+
+    for key in ("loss", "eval_loss"):
+        assert losses("killed", key) == pytest.approx(losses("whole", key), abs=1e-3)
+    assert set(losses("whole", "loss")) == set(range(1, 9)) and set(losses("whole", "eval_loss")) == {2, 4, 6, 8}
+
+
+@pytest.mark.slow
+def test_it_trains_in_two_processes_under_torchrun(room):
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    code, said = run(room, *words, *command(tiny_folder(), "rows.jsonl", "two", steps=4))
+    assert code == 0, said[-3000:]
+    assert (room / "two/adapter/adapter_model.safetensors").exists()
+    done = history(room / "two")
+    # Each step takes the rows of both: 4 steps x 2 processes x 4 rows of 54.
+    assert max(r["epoch"] for r in done) == pytest.approx(4 * 2 * 4 / 54, abs=0.05)
+
+
+def cells_to(phrase):
+    """The script up to the line before ``phrase``, without its parser."""
+    text = script_of("02")
+    head, _, body = text.partition("parser = ")
+    body = body.partition("\n\n")[2]
+    return head + body[: body.index(phrase)]
+
+
+KNOBS = {"TARGETS": ["q_proj", "v_proj"], "RANK": 4, "ALPHA": 8, "EPOCHS": 1.0, "STEPS": 0, "RATE": 1e-3, "BATCH": 2}
+KNOBS |= {"ACCUMULATION": 1, "LENGTH": 256, "PACKING": False, "RECOMPUTE": False, "SAVE": 0.5, "SEED": 0}
+
+
+def trained_on(model, data, folder):
+    """The rows as the script's trainer holds them, with its tokenizer."""
+    room = {**KNOBS, "MODEL": str(model), "DATASET": str(data), "RUN": str(folder)}
+    exec(compile(cells_to("\nwhole = "), "train.py", "exec"), room)  # noqa: S102 - our own script
+    return room["trainer"].train_dataset, room["tokenizer"], room
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return families(tmp_path_factory.mktemp("families"), "qwen2", "chatml", "gemma3")
+
+
+@pytest.mark.parametrize("layout", ["messages", "system", "prompt_messages", "text"])
+@pytest.mark.parametrize("family", ["qwen2", "chatml", "gemma3"])
+def test_it_learns_what_the_course_learns(family, layout, models, room, tmp_path):
+    """Of the layouts that TRL knows: the same answers, after one first token."""
+    rows, words, _ = trained_on(models[family], room / f"{layout}.jsonl", tmp_path)
+    ours = training_rows(Dataset.from_list(layouts()[layout]), words)
+    learnt = [words.decode([label for label in row["labels"] if label >= 0]) for row in rows]
+    if layout == "text":
+        assert all(text.count("<s>") == 1 for text in learnt)
+        return
+    expected = {row["completion"][0]["content"].strip() for row in ours}
+    assert {text.replace(words.eos_token, "").strip() for text in learnt} <= expected
+    assert len(rows) == {"system": 54}.get(layout, 27)  # each answer is a row, of 9 in 10 conversations
+    given = [
+        words.decode([t for t, label in zip(row["input_ids"], row["labels"], strict=True) if label < 0]) for row in rows
+    ]
+    assert all((RULES in text) == (layout == "system") for text in given)
+    first = [row["input_ids"].count(words.bos_token_id) for row in rows]
+    assert family == "chatml" or set(first) == {1}
+
+
+def test_marks_in_the_template_keep_conversations_whole(models, room, tmp_path, capsys):
+    model = tmp_path / "marked"
+    model.mkdir()
+    for file in models["qwen2"].iterdir():
+        (model / file.name).symlink_to(file)
+    words = load_tokenizer(str(models["qwen2"]))
+    words.chat_template = MARKED
+    (model / "chat_template.jinja").unlink()
+    words.save_pretrained(tmp_path / "words")
+    (model / "chat_template.jinja").symlink_to(tmp_path / "words/chat_template.jinja")
+    rows, words, left = trained_on(model, room / "system.jsonl", tmp_path)
+    assert left["settings"].assistant_only_loss and len(rows) == 27
+    row = rows[0]
+    tokens = zip(row["input_ids"], row["labels"], strict=True)
+    parts = [(seen, words.decode([t for t, _ in part])) for seen, part in groupby(tokens, lambda x: x[1] >= 0)]
+    assert [seen for seen, _ in parts] == [False, True, False, True]
+    turns = left["data"]["train"][0]["messages"]
+    assert [p.removesuffix("</s>").strip() for seen, p in parts if seen] == [turns[2]["content"], turns[4]["content"]]
+    assert "no {% generation %} marks" not in capsys.readouterr().out
+
+
+def test_what_cannot_be_trained_is_one_line(models, room, tmp_path, capsys):
+    with pytest.raises(SystemExit, match=r"rename \['instruction'.*\] to messages, text, or prompt and completion"):
+        trained_on(models["qwen2"], room / "alpaca.jsonl", tmp_path)
+    trained_on(models["qwen2"], room / "messages.jsonl", tmp_path)
+    assert "no {% generation %} marks in the chat template: each answer" in capsys.readouterr().out
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in models["qwen2"].iterdir():
+        if not file.name.startswith(("token", "chat")):
+            (other / file.name).symlink_to(file)
+    words = load_tokenizer(str(models["qwen2"]))
+    words.add_tokens([f"<word{i}>" for i in range(200)])
+    words.save_pretrained(other)
+    with pytest.raises(SystemExit, match="other: the tokenizer is another model's"):
+        trained_on(other, room / "rows.jsonl", Path(tmp_path))
