@@ -75,6 +75,7 @@ def search_command(
 
     Nothing is measured or compiled: the model and its assumptions are in rocm_guide.tune.ck.grid.
     """
+    from cdna.predict.published import accuracy
     from rocm_guide.tune.ck.search import base_for, search
 
     sizes = _problem(problem)
@@ -86,6 +87,8 @@ def search_command(
                 "launch": asdict(c.launch),
                 "predicted": asdict(c.prediction),
                 "predicted_seconds": c.prediction.seconds,
+                "bound_seconds": c.prediction.likely.bound / 1e6,
+                "likely_seconds": c.prediction.likely.microseconds / 1e6,
                 "limit": c.prediction.limit,
             }
             for c in found
@@ -94,16 +97,20 @@ def search_command(
         return
     typer.echo(
         f"{'tile M N K':<14}{'XDL':>4}{'per wave':>10}{'threads':>9}{'LDS B':>8}{'groups':>8}{'units used':>12}"
-        f"{'predicted':>11}  limit"
+        f"{'bound':>11}{'predicted':>11}{'likely':>11}  limit"
     )
     for c in found:
-        i, seconds = c.instance, c.prediction.seconds
+        i, seconds, likely = c.instance, c.prediction.seconds, c.prediction.likely
         tile, per_wave = f"{i.MPerBlock} {i.NPerBlock} {i.KPerBlock}", f"{i.MXdlPerWave} x {i.NXdlPerWave}"
         typer.echo(
             f"{tile:<14}{i.MPerXDL:>4}{per_wave:>10}{i.BlockSize:>9}{i.lds_bytes:>8,}{c.launch.groups:>8,}"
-            f"{c.launch.busy:>12.0%}{seconds * 1e6:>8.1f} us  {c.prediction.limit}"
+            f"{c.launch.busy:>12.0%}{likely.bound:>8.1f} us{seconds * 1e6:>8.1f} us{likely.microseconds:>8.1f} us"
+            f"  {c.prediction.limit}"
         )
-    typer.echo("predicted for an MI300X by a model (rocm_guide.tune.ck.grid), not measured")
+    typer.echo(
+        "predicted for an MI300X by a model (rocm_guide.tune.ck.grid), not measured; bound: its parts at their peaks, "
+        f"no start; likely: {accuracy()}"
+    )
 
 
 @app.command("check")

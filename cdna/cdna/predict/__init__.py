@@ -6,7 +6,7 @@ In reading order:
 - ``specs``: GPU specifications as data, each peak recomputed from units x FLOPs per clock x clock, and the roofline.
 - ``times``: Models of time: a launch that was executed, and a turn of a loop.
 - ``gemm_prediction``: The predicted time of a tiled matrix product on MI300X, in a model.
-- ``likely``: The likely time of a launch on an MI300X, beside its bound.
+- ``achieved``: The likely time of a launch on an MI300X, beside its bound.
 - ``published``: Published measurements of an MI300X, and how far likely times lie from them.
 """
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from cdna.base import lazy_names
 
 if TYPE_CHECKING:
+    from cdna.predict.achieved import LikelyTime, likely, product_time
     from cdna.predict.gemm_prediction import predict_product
-    from cdna.predict.likely import LikelyTime, likely, product_time
-    from cdna.predict.published import Accuracy, Published, accuracy, published
+    from cdna.predict.published import Accuracy, Published, accuracy, published_points
     from cdna.predict.specs import GPUS, GpuSpec, HardwareError, find_gpu, gpu, roofline
     from cdna.predict.times import ExecutedTime, LoopBudget, ModelTime, loop_budget, model_time
 
@@ -39,8 +39,8 @@ __all__ = [
     "model_time",
     "predict_product",
     "product_time",
-    "published",
+    "published_points",
     "roofline",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, "specs", "times", "gemm_prediction", "likely", "published")
+__getattr__, __dir__ = lazy_names(__name__, "specs", "times", "gemm_prediction", "achieved", "published")

@@ -56,7 +56,7 @@ class ModelTime(BusyParts):
 
     Attributes:
         matrix: of them, those for which the matrix cores multiply at their peak rate; they set the clock of a
-            likely time (:func:`cdna.predict.likely.likely`).
+            likely time (:func:`cdna.predict.achieved.likely`).
     """
 
     matrix: float = field(default=0.0, kw_only=True)

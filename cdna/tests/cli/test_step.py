@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from cdna.base import InputError
 from cdna.cli.main import app
 from cdna.cli.step.terminal import play
+from cdna.predict.published import accuracy
 from cdna.step.record import record
 from tests.step.test_record import TWO_LOADS, arrays, swap
 
@@ -204,6 +205,13 @@ def test_inspect_run_counts_what_was_executed(folder):
     assert counts["distinct_lines"] >= 4
     assert counts["model_us"]["HBM"] == pytest.approx(128 * counts["distinct_lines"] / 5.3e6)
     assert counts["model_us"]["vector L1"] == pytest.approx(counts["lines"] / 2100)
+    # A launch and one wait for memory are all that there is to it.
+    assert counts["likely_us"] == pytest.approx(2.1, abs=0.05)
+    done = subprocess.run(command[:-1], capture_output=True, text=True, cwd=folder, timeout=300)
+    assert (
+        "an MI300X takes at least 0.0" in done.stdout and f"likely {counts['likely_us']:.3f} us, launch" in done.stdout
+    )
+    assert str(accuracy()) in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -30,19 +30,23 @@ def measure_command(
 ) -> None:
     """Time the kernels of the course on this GPU and write one stamped file; with --merge, compare such files.
 
-    The file names the GPU, its driver, clocks and versions, and nothing about you. What an MI300X should take comes
-    with the package, from a model of each kernel; other GPUs are compared with the roofline of their data sheet.
+    The file names the GPU, its driver, clocks and versions, and nothing about you. What an MI300X takes at least, and
+    what it likely takes, comes with the package, from a model of each kernel; other GPUs are compared with the roofline
+    of their data sheet.
     """
     import json
     from dataclasses import asdict
 
     from rocm_guide.common.base import write_text
-    from rocm_guide.observe.measure.compare import merged_table
+    from rocm_guide.observe.measure.compare import likely_time, merged_table
     from rocm_guide.observe.measure.predictions import read_predictions
     from rocm_guide.observe.measure.results import MeasureError, measure, read_result
 
     if only_list:
-        said = {n: {"us": p.us, "limit": p.limit, **asdict(p)} for n, p in read_predictions().items()}
+        said = {
+            n: {"us": p.us, "likely_us": likely_time(n).microseconds, "limit": p.limit, **asdict(p)}
+            for n, p in read_predictions().items()
+        }
         typer.echo(json.dumps(said, indent=1) if as_json else merged_table([]))
         return
     if merge or plot:

@@ -4,7 +4,8 @@
 A prediction is compared with times of the GPU that it is for, and with no others. For an MI300X it is the model of each
 kernel (:mod:`rocm_guide.observe.measure.predictions`); for another GPU whose data sheet is known it is that GPU's
 roofline; for any other GPU there is none. The MI300X's predictions stand beside the times of other GPUs under their own
-name.
+name: the bound, which no launch can beat, and the likely time (:mod:`cdna.predict.achieved`), with its distance from
+published measurements.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from cdna.predict.achieved import LikelyTime, likely
+from cdna.predict.published import accuracy
 from cdna.predict.specs import find_gpu, gpu
 from rocm_guide.common.plots import PALETTE, house_style
 from rocm_guide.observe.measure.cases import CASES, predicted_us
@@ -20,10 +23,10 @@ from rocm_guide.observe.measure.predictions import GPU, read_predictions
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_merged", "merged_table"]
+__all__ = ["draw_merged", "likely_time", "merged_table"]
 
 _MODEL, _ROOFLINE = "the model of each kernel", "the roofline of its data sheet"
-_HEADS = (f"{GPU}, model", "limit", f"{GPU}, roofline")
+_HEADS = (f"{GPU}, model", "likely", "limit", f"{GPU}, roofline")
 
 
 def basis(result: dict[str, Any]) -> str:
@@ -43,6 +46,18 @@ def predictions_for(result: dict[str, Any]) -> dict[str, float]:
     return {n: predicted_us(CASES[n], spec) for n in timed}
 
 
+def likely_time(name: str) -> LikelyTime:
+    """Return the likely time of a case on an MI300X, from the parts of its prediction and its operations.
+
+    >>> print(likely_time("gemm bf16 8192"))
+    bound 1,044.0 us, likely 1,696.7 us (compute units, 1.29 GHz)
+    """
+    case, predicted = CASES[name], read_predictions()[name]
+    # Operations of the vector units do not slow the clock.
+    matrix = 0.0 if case.unit == "fp32" else case.flops / gpu(GPU).peak_tflops(case.unit) / 1e6
+    return likely(predicted.parts, matrix=matrix, launches=len(predicted.launches))
+
+
 def shares(result: dict[str, Any]) -> dict[str, float]:
     """Return predicted / measured for each case that was timed, on a GPU that something predicts; 1 is as predicted."""
     return {n: us / result["cases"][n]["us"] for n, us in predictions_for(result).items()}
@@ -51,7 +66,8 @@ def shares(result: dict[str, Any]) -> dict[str, float]:
 def _notes(results: Sequence[dict[str, Any]]) -> list[str]:
     notes = [
         f"{GPU}, model: microseconds predicted by {_MODEL}, compiled for gfx942 and executed on a CPU; nobody measured "
-        "them. rocm-guide measure --list --json has their parts: bytes, issue, waves, launches"
+        "them, and no launch takes less. rocm-guide measure --list --json has the parts: bytes, issue, waves, launches",
+        f"{GPU}, likely: the same parts at the rates that people measured, and the launches; {accuracy()}",
     ]
     for name in dict.fromkeys(r["hardware"]["name"] for r in results):
         how = basis(next(r for r in results if r["hardware"]["name"] == name))
@@ -64,17 +80,18 @@ def _notes(results: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def merged_table(results: Sequence[dict[str, Any]]) -> str:
-    """Return a line for each case: predicted for an MI300X, by model and by roofline, then each file's median.
+    """Return a line for each case: an MI300X by model, bound and likely, and by its roofline; then each file's median.
 
     In brackets stands predicted / measured, with the prediction for the GPU of that file.
     """
     mi300x, model = gpu("MI300X"), read_predictions()
     names = [n for n in CASES if any(n in r["cases"] for r in results) or not results]
-    rows = [f"{'case':<42} {_HEADS[0]:>15}  {_HEADS[1]:<14} {_HEADS[2]:>16}"]
+    rows = [f"{'case':<42} {_HEADS[0]:>15} {_HEADS[1]:>12}  {_HEADS[2]:<14} {_HEADS[3]:>16}"]
     rows[0] += "".join(f"  {r['hardware']['name'][:28]:>24}" for r in results)
     parts = [shares(r) for r in results]
     for name in names:
-        row = f"{name:<42} {model[name].us:>12,.1f} us  {model[name].limit:<14}"
+        row = f"{name:<42} {model[name].us:>12,.1f} us {likely_time(name).microseconds:>9,.1f} us"
+        row += f"  {model[name].limit:<14}"
         row += f" {predicted_us(CASES[name], mi300x):>13,.1f} us"
         for r, share in zip(results, parts, strict=True):
             found = r["cases"].get(name, {})
@@ -90,7 +107,8 @@ def merged_table(results: Sequence[dict[str, Any]]) -> str:
 def draw_merged(results: Sequence[dict[str, Any]], ax: Axes | None = None) -> Axes:
     """Draw a row for each case: each file's measured time, joined to what was predicted for its GPU; logarithmic.
 
-    The MI300X's predictions are drawn in every row under their own name, and joined to times of an MI300X only.
+    The MI300X's predictions are drawn in every row under their own name, and joined to times of an MI300X only. A thin
+    line leads from the bound to the likely time.
     """
     import matplotlib.pyplot as plt
 
@@ -115,10 +133,13 @@ def draw_merged(results: Sequence[dict[str, Any]], ax: Axes | None = None) -> Ax
         label = f"{r['hardware']['name']}: measured, torch {str(versions.get('torch', '?')).split('+')[0]}"
         spread = [r["cases"][n].get("spread_us", 0) for n in timed]
         ax.errorbar(measured, here, xerr=spread, fmt="o", markersize=5, color=colour, label=label)
+    due, probable = [model[n].us for n in names], [likely_time(n).microseconds for n in names]
+    above = [i - 0.22 for i in rows.values()]  # beside the times of other GPUs, not on their line
+    ax.hlines(above, due, probable, color=PALETTE[6], lw=0.8)
+    label = f"{GPU}: likely; median error {accuracy().median:.0%} over {accuracy().points} published points"
+    ax.plot(probable, above, "D", color=PALETTE[6], markersize=4, label=label)
     if not any(basis(r) == _MODEL for r in results):
-        due = [model[n].us for n in names]
         label = f"{GPU}: predicted by {_MODEL}; not measured"
-        above = [i - 0.22 for i in rows.values()]  # beside the times of other GPUs, not on their line
         ax.plot(due, above, "D", color=PALETTE[6], markersize=5.5, fillstyle="none", label=label)
     ax.set_yticks(list(rows.values()), names, fontsize=8)
     ax.set_ylim(len(names) - 0.4, -0.6)

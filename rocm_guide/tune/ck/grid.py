@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdna.occupancy import occupancy
+from cdna.predict.achieved import WAIT_US, LikelyTime, likely
 from cdna.predict.specs import gpu
 from rocm_guide.tune.ck.instance import BYTES, GemmInstance, Problem
 from rocm_guide.tune.ck.pipeline import traffic
@@ -101,6 +102,16 @@ class Prediction:
     def seconds(self) -> float:
         """The predicted time."""
         return max(self.matrix, self.lds, self.l1, self.turns, self.memory) + START
+
+    @property
+    def likely(self) -> LikelyTime:
+        """The likely time in microseconds: the same parts at rates that people measured.
+
+        >>> print(predict(GemmInstance(), Problem(3840, 4096, 4096)).likely)
+        bound 124.8 us, likely 231.5 us (matrix cores, 1.22 GHz)
+        """
+        parts = {"matrix cores": self.matrix, "LDS": self.lds, "vector L1": self.l1, "HBM": self.memory}
+        return likely({n: s * 1e6 for n, s in parts.items()} | {"waits": self.turns / TURN * WAIT_US})
 
     @property
     def limit(self) -> str:

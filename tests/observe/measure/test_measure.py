@@ -9,10 +9,11 @@ from typer.testing import CliRunner
 
 from cdna.dry_run import dry_run
 from cdna.examples.gemm_ladder import RUNGS
+from cdna.predict.published import accuracy
 from cdna.predict.specs import gpu
 from rocm_guide.cli.main import app
 from rocm_guide.observe.measure.cases import _RUNGS, CASES, predicted_us
-from rocm_guide.observe.measure.compare import draw_merged, merged_table, shares
+from rocm_guide.observe.measure.compare import draw_merged, likely_time, merged_table, shares
 from rocm_guide.observe.measure.predictions import read_predictions
 from rocm_guide.observe.measure.results import FORMAT, MeasureError, check_result, measure, read_result
 
@@ -90,7 +91,24 @@ def test_a_prediction_is_compared_with_the_gpu_that_it_is_for():
     assert "NVIDIA H200: predicted by the roofline of its data sheet" in both
     # An unknown GPU has points, and nothing that they are joined to.
     ax = draw_merged([files["Some GPU"]])
-    assert legend(ax) == {"Some GPU: measured, torch 2.11.0", own}
+    likely = {t for t in legend(ax) if t.startswith("MI300X: likely; median error ")}
+    assert len(likely) == 1 and legend(ax) == {"Some GPU: measured, torch 2.11.0", own} | likely
+    assert likely < both
+
+
+def test_the_likely_time_stands_beside_the_bound_with_its_distance_from_what_was_published():
+    done = CliRunner().invoke(app, ["measure", "--list"])
+    assert done.exit_code == 0 and "MI300X, likely: the same parts at the rates that people measured" in done.output
+    assert str(accuracy()) in done.output
+    said = json.loads(CliRunner().invoke(app, ["measure", "--list", "--json"]).output)
+    assert list(said) == list(CASES)
+    for name, found in said.items():
+        assert found["likely_us"] == likely_time(name).microseconds > found["us"] == read_predictions()[name].us
+        assert f"{found['us']:,.1f} us" in done.output and f"{found['likely_us']:,.1f} us" in done.output
+    # Matrix cores slow the clock, vector units do not: AMD's library reached 654 to 708 TFLOPS, the peak is 1,307.
+    assert 500 < 2 * 8192**3 / said["gemm bf16 8192"]["likely_us"] / 1e6 < 710
+    naive = said["ladder naive fp16 4096"]
+    assert naive["likely_us"] == pytest.approx(naive["us"] + 2.1)
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,25 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import triton
 from typer.testing import CliRunner
 
+from cdna.predict.published import _data, attention_time
 from cdna.predict.specs import gpu
 from course.__main__ import app
 from rocm_guide.observe.measure import predict, predictions
-from rocm_guide.observe.measure.cases import CASES, predicted_us
-from rocm_guide.observe.measure.predict import case_source, predict_case
+from rocm_guide.observe.measure.cases import CASES, Case, _attention, predicted_us
+from rocm_guide.observe.measure.predict import (
+    _cycles,
+    _executed,
+    _launches,
+    _with_memory,
+    case_source,
+    predict_case,
+)
 from rocm_guide.observe.measure.predictions import (
     PredictionError,
     parse_predictions,
@@ -36,6 +45,28 @@ def test_every_case_has_one_and_none_beats_the_roofline():
         assert p.us >= 0.999 * predicted_us(CASES[name], gpu("MI300X")), name
         assert p.launches and all(x.workgroups > 0 and 0 < x.waves <= 8 and x.cycles > 0 for x in p.launches)
     assert len(found["decode bf16 16 x 32/8 heads x 8192 x 128"].launches) == 2
+
+
+@pytest.mark.parametrize(("causal", "within"), [(False, 0.01), (True, 0.1)])
+def test_the_published_attention_points_stand_on_the_cycles_of_this_kernel(causal, within):
+    p = read_predictions()[f"attention {'causal ' if causal else ''}bf16 32 x 4096 x 128"]
+    counted = attention_time(1, 32, 4096, 4096, 128, causal=causal)
+    assert counted.parts["compute units"] == pytest.approx(p.parts["compute units"], rel=within)
+
+
+@same_compiler
+@pytest.mark.slow
+def test_heads_of_64_take_the_cycles_that_were_counted():
+    cycles = {}
+    for keys in (512, 1024):
+        case = Case("attention", "34", partial(_attention, False, 1, keys, 64), 1, 1, "bf16")
+        ((compiled, grid, arguments, _),) = _launches(case)
+        runs = _executed(compiled, grid, {n: _with_memory(v) for n, v in arguments.items()}, 0, None)
+        cycles[keys] = [_cycles(runs, groups, 0) for groups in (1, 2)]
+    for groups, counted in enumerate(("one", "two")):
+        start, each = _data()["attention"]["64"][counted]
+        assert (cycles[1024][groups] - cycles[512][groups]) / 512 == pytest.approx(each, rel=0.01)
+        assert cycles[1024][groups] == pytest.approx(start + 1024 * each, rel=0.02)
 
 
 def test_a_rung_has_the_model_of_its_notebook_and_no_roofline():

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from cdna.predict.published import accuracy
 from rocm_guide.tune.ck.grid import estimated_registers, launch, predict
 from rocm_guide.tune.ck.instance import CkError, GemmInstance, Problem
 from rocm_guide.tune.ck.presets import PRESETS
@@ -97,7 +98,12 @@ def test_the_command_prints_json_and_says_that_times_are_predicted(capsys):
     assert len(rows) == 2
     first = {k: tuple(v) if isinstance(v, list) else v for k, v in rows[0]["instance"].items()}
     assert not check(GemmInstance(**first), Problem(256, 256, 256))
-    assert "not measured" in runner.invoke(app, ["search", "256x256x256", "--top", "1"]).stdout
+    assert (
+        rows[0]["bound_seconds"] < rows[0]["likely_seconds"] and rows[0]["bound_seconds"] < rows[0]["predicted_seconds"]
+    )
+    text = runner.invoke(app, ["search", "256x256x256", "--top", "1"]).stdout
+    assert "not measured" in text and str(accuracy()) in text
+    assert f"{rows[0]['likely_seconds'] * 1e6:.1f} us" in text and f"{rows[0]['bound_seconds'] * 1e6:.1f} us" in text
     refused = runner.invoke(app, ["check", "document_prose", "256x256x256", "--set", "AK1=3"])
     assert refused.exit_code == 1 and "[FAIL] AK1=3" in refused.stdout
     assert runner.invoke(app, ["check", "document_prose", "256x256x256"]).stdout.startswith("[OK]   24,672 B of LDS")

@@ -180,12 +180,14 @@ _WORDS = {
 
 
 def executed_counts(path: Path, kernel: str, how: HowTo, grid: str) -> dict[str, Any]:
-    """Execute the first launch of ``kernel`` (of the file, if empty) and count; ``model_us`` are a model's times.
+    """Execute the first launch of ``kernel`` (of the file, if empty) and count; ``model_us`` are a model's least
+    times, ``likely_us`` what an MI300X likely takes.
 
     Raises:
         InputError: no way to launch it is known, or the code does something that an MI300X must not do.
     """
     from cdna.cli.step.launch import find_launch
+    from cdna.predict.achieved import likely
     from cdna.predict.times import model_time
     from cdna.run import run
 
@@ -197,11 +199,14 @@ def executed_counts(path: Path, kernel: str, how: HowTo, grid: str) -> dict[str,
         "instructions": result.executed,
         **result.counters.summary(),
         "model_us": {**model.parts, "limit": model.limit},
+        "likely_us": likely(model).microseconds,
     }
 
 
 def print_executed(console: PlainConsole, counts: dict[str, Any]) -> None:
     """Print the counts as a section of an inspection."""
+    from cdna.predict.published import accuracy
+
     console.print("Executed on this machine's CPU (counts of gfx942 code, not times)", style="bold")
     for name, text in _WORDS.items():
         console.print(f"  {counts[name]:>14,}  {text}")
@@ -213,3 +218,4 @@ def print_executed(console: PlainConsole, counts: dict[str, Any]) -> None:
         f"  model: at peak rates an MI300X takes at least {times[times['limit']]:.3f} us ({times['limit']});"
         f" us by part: {', '.join(parts)}"
     )
+    console.print(f"  likely {counts['likely_us']:.3f} us, launch included: {accuracy()}")

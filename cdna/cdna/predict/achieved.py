@@ -40,7 +40,11 @@ CONSTANTS: Mapping[str, tuple[float, str, str]] = {
     "MATRIX_SHARE": (MATRIX_SHARE, "", _MAF),
     "HBM_SHARE": (HBM_SHARE, "", "AMD, system acceptance of an MI300X: BabelStream copy"),
     "CACHE_SHARE": (CACHE_SHARE, "", "Chips and Cheese, Testing AMD's Giant MI300X, 2024-06-25"),
-    "LAUNCH_US": (LAUNCH_US, "us", "fitted to the shortest kernels in print: 1.9 us (SwiGLU of one row), 3.5 us (AITER)"),
+    "LAUNCH_US": (
+        LAUNCH_US,
+        "us",
+        "fitted to the shortest kernels in print: 1.9 us (SwiGLU of one row), 3.5 us (AITER)",
+    ),
     "WAIT_US": (WAIT_US, "us", "fitted to two products of AITER, with 2 and with 28 turns: 3.5 and 19.1 us"),
 }
 
@@ -91,8 +95,8 @@ def likely(
             ``vector L1``, ``L2``) goes with the clock of the compute units.
         matrix: microseconds for which the matrix cores are busy at their peak rate; from ``time`` by default.
         launches: kernels that are launched, one after the other.
-        waits: times that a workgroup waits for memory with nothing else to do; by default one for each launch, and none
-            where ``compute units`` were executed, which counts them.
+        waits: times that a workgroup waits for memory with nothing else to do; one for each launch by default. Those of
+            a loop that waits in each turn are the part ``waits``, beside which memory and compute units work.
         spec: an MI300X; nothing is published that would give these constants for another GPU.
 
     Raises:
@@ -110,7 +114,7 @@ def likely(
     if matrix is None:
         matrix = time.matrix if isinstance(time, ModelTime) else parts.get("matrix cores", 0.0)
     if waits is None:
-        waits = 0 if "compute units" in parts else launches
+        waits = launches
     if not parts or not all(0 <= us < math.inf for us in (*parts.values(), matrix, launches, waits)):
         raise HardwareError(
             f"parts {parts}, matrix={matrix!r}, launches={launches!r}, waits={waits!r}: one part or more, none below 0"
@@ -120,7 +124,8 @@ def likely(
     busy = min(1.0, matrix / max(*reached.values(), matrix)) if matrix else 0.0  # share of the cycles
     slower = 1 - busy + busy * peak / LOADED_GHZ
     found = {part: us if part in _OWN_CLOCK else us * slower for part, us in reached.items()}
-    return LikelyTime(found, max(parts.values()), peak / slower, launches * LAUNCH_US + waits * WAIT_US)
+    bound = max((us for part, us in parts.items() if part != "waits"), default=0.0)
+    return LikelyTime(found, bound, peak / slower, launches * LAUNCH_US + waits * WAIT_US)
 
 
 _TILES = (16, 32, 64, 128, 192, 256)  # rows or columns of a tile of C, as libraries have them
@@ -137,7 +142,7 @@ def product_time(m: int, n: int, k: int, dtype: str, *, out_bytes: int = 2, spec
         out_bytes: of a number of C.
 
     >>> print(likely(product_time(4096, 4864, 32896, "bf16")))  # AMD measured 1,851 us: 708 TFLOPS
-    bound 1,002.6 us, likely 1,844.3 us (matrix cores, 1.22 GHz)
+    bound 1,002.5 us, likely 1,844.3 us (matrix cores, 1.22 GHz)
     """
     spec = spec or gpu("MI300X")
     size = {"fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}.get(dtype)
