@@ -4,9 +4,9 @@
 import matplotlib as mpl
 from matplotlib.colors import to_hex
 
+from cdna.costs import Costs
 from cdna.explain.banks import bank_access
 from cdna.isa.kernel import parse_asm
-from cdna.costs import Costs
 from cdna.predict import loop_budget
 from cdna.step.timeline import Span, Timeline
 from rocm_guide.common.drawn_machine_code import draw_banks, draw_budget, draw_lane_map, draw_waves

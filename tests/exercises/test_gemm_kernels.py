@@ -46,7 +46,7 @@ def test_the_solution_passes_and_the_starter_is_not_yet_right(check, capsys):
         ("matmul", "128", "256", "2 are possible: a smaller block, or more warps"),
         ("split_k", "torch.zeros(M", "torch.empty(M", "the result starts at 0, torch.zeros"),
         ("split_k", "tl.atomic_add(", "tl.store(", "a race: programs 0 and 1 write different values"),
-        ("split_k", "last = tl.minimum(first + part, K)", "last = K", "each program adds its own part of K, none twice"),
+        ("split_k", "last = tl.minimum(first + part, K)", "last = K", "adds its own part of K, none twice"),
     ],
 )
 def test_a_usual_first_attempt_is_named(check, old, new, said, capsys):
