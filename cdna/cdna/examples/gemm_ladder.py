@@ -89,8 +89,19 @@ def xcd_gemm(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, B
 
 
 @triton.jit
-def persistent_gemm(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-                    GROUP: tl.constexpr, XCDS: tl.constexpr):  # fmt: skip
+def persistent_gemm(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP: tl.constexpr,
+    XCDS: tl.constexpr,
+):
     tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
     k = tl.arange(0, BK)
     for t in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
