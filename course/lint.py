@@ -23,8 +23,6 @@ from rocm_guide.common.base import GuideError
 
 __all__ = ["lint_notebook"]
 
-#: Notebook 31 shows the seven kernels of its ladder whole, each in a cell of its own with its report.
-_LONGER = {"31": 72}
 #: A place for one guess or several: "guess = None", "guess_a, guess_b = None, None".
 _GUESS = re.compile(r"\w*guess\w*(, \w*guess\w*)* = ")
 _FORBIDDEN = (
@@ -93,10 +91,8 @@ def _shape(nb: dict[str, Any]) -> Found:
     code = [(i + 1, c) for i, c in enumerate(cells) if c["cell_type"] == "code"]
     sources = "\n".join(cell_source(c) for _, c in code)
     prose = "\n".join(cell_source(c) for c in cells if c["cell_type"] == "markdown")
-    number = re.match(r"# (\d+) ", cell_source(cells[0])) if cells else None
-    most = _LONGER.get(number[1] if number else "", 50)
-    if not 25 <= len(cells) <= most:
-        yield "error", 0, f"{len(cells)} cells; 25 to {most} are readable in one sitting"
+    if not 25 <= len(cells) <= 50:
+        yield "error", 0, f"{len(cells)} cells; 25 to 50 are readable in one sitting"
     if len(re.findall(r"\bpreflight\s*\(", sources)) != 1 or not code or "preflight(" not in cell_source(code[0][1]):
         yield "error", 0, "call preflight() once, in the first code cell"
     words, program = len(prose.split()), len(sources.split())

@@ -13,7 +13,7 @@ In reading order:
   memory.
 - ``drawn_programs``: Triton's programs, drawn: what kernels move through memory, who owns which element, a block over
   waves and lanes.
-- ``drawn_machine_code``: Pictures of machine code at work: lane maps, LDS banks, a loop's budget.
+- ``drawn_machine_code``: Pictures of machine code at work: lane maps, LDS banks, a loop's budget, waves in time.
 """
 
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rocm_guide.common.drawn_gpus import draw_compute_unit, draw_gpu, draw_owners, draw_wave
     from rocm_guide.common.drawn_heads import draw_attention, draw_flash_tiles, draw_heads
     from rocm_guide.common.drawn_layers import draw_linear, draw_lora
-    from rocm_guide.common.drawn_machine_code import draw_banks, draw_budget, draw_lane_map
+    from rocm_guide.common.drawn_machine_code import draw_banks, draw_budget, draw_lane_map, draw_waves
     from rocm_guide.common.drawn_programs import draw_block, draw_crossings, draw_programs
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "draw_programs",
     "draw_stages",
     "draw_wave",
+    "draw_waves",
     "grid",
 ]
 

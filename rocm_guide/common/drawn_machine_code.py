@@ -1,22 +1,36 @@
 # SPDX-License-Identifier: MIT
-"""Pictures of machine code at work: the lane map of a matrix instruction, the banks of an LDS access, a loop's budget.
+"""Pictures of machine code at work: the lane map of a matrix instruction, the banks of an LDS access, a loop's budget,
+waves in time.
 
-What is drawn comes from :mod:`cdna.explain` and :mod:`cdna.predict.times`.
+What is drawn comes from :mod:`cdna.explain`, :mod:`cdna.predict.times` and :mod:`cdna.step.timeline`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cdna.explain.banks import BANKS, BankAccess
 from cdna.explain.operand_map import lane_map
 from cdna.predict.times import LoopBudget
+from cdna.step.timeline import Timeline
 from rocm_guide.common.plots import PALETTE, bars, house_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["draw_banks", "draw_budget", "draw_lane_map"]
+__all__ = ["draw_banks", "draw_budget", "draw_lane_map", "draw_waves"]
+
+_UNITS = {
+    "global": ("loads and stores", PALETTE[1]),
+    "lds": ("LDS", PALETTE[2]),
+    "valu": ("vector unit", PALETTE[4]),
+    "mfma": ("matrix core", PALETTE[0]),
+    "data": ("waits for data", "#DDDDDD"),
+    "barrier": ("waits at a barrier", "#888888"),
+}
+_REASONS = {"vmcnt": "data", "lgkmcnt": "data", "result": "data", "barrier": "barrier"}
 
 
 def _axes(ax: Axes | None, width: float, height: float) -> Axes:
@@ -99,3 +113,38 @@ def draw_budget(budget: LoopBudget, *, title: str, ax: Axes | None = None) -> Ax
         fmt="{:,.0f}",
         ax=ax,
     )
+
+
+def draw_waves(models: Mapping[str, Timeline], cycles: int, *, most: int = 4) -> Figure:
+    """Draw what the waves of a compute unit's first SIMD do, one panel for each model, all at one scale.
+
+    A panel begins where the first wave is in the middle of its instructions, so usually in the middle of a loop.
+    Blank is a wave that waits for a unit or for its turn.
+
+    Args:
+        models: timelines by the title of their panel.
+        cycles: of the model that are shown.
+        most: waves that are shown at most.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
+
+    house_style()
+    fig, axes = plt.subplots(len(models), 1, figsize=(8.6, 1.75 * len(models) + 0.6), sharex=True, squeeze=False)
+    for ax, (title, model) in zip(axes[:, 0], models.items(), strict=True):
+        simds = len(model.mfma_busy)
+        rows = range(min(most, -(-model.waves // simds)))
+        first = [s.asked for s in model.spans if s.wave == 0]
+        begin = first[len(first) // 2]
+        for row in rows:
+            mine = [s for s in model.spans if s.wave == row * simds]
+            for kind, (_, colour) in _UNITS.items():
+                at = [(s.start - begin, s.end - s.start) for s in mine if s.kind == kind]
+                at += [(s.asked - begin, s.start - s.asked) for s in mine if _REASONS.get(s.why) == kind]
+                ax.broken_barh(at, (row - 0.4, 0.8), color=colour)
+        ax.set(title=title, xlim=(0, cycles), ylim=(len(rows) - 0.5, -0.5), yticks=[], ylabel="waves")
+        ax.grid(visible=False)
+    axes[-1, 0].set_xlabel("cycles of the model, one gfx942 compute unit")
+    handles = [Patch(color=colour, label=text) for text, colour in _UNITS.values()]
+    fig.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=7.5)
+    return fig

@@ -1,85 +1,54 @@
 # SPDX-License-Identifier: MIT
-"""Exercises of notebook 31: the solutions pass, the obvious wrong answers are met with the right hint."""
+"""The checks of notebook 31 accept its solutions and name what is wrong with the usual first attempts."""
 
 from __future__ import annotations
 
-import math
+import json
+from pathlib import Path
 
 import pytest
 
-pytest.importorskip("triton")
+from cdna.testing import HEAD, run_cell
+from rocm_guide.exercises import gemm_kernels
 
-from rocm_guide.exercises.gemm_kernels import check_busy, check_skinny, check_touch
-
-
-def busy(m, n, bm, bn, units):
-    tiles = math.ceil(m / bm) * math.ceil(n / bn)
-    return tiles / (math.ceil(tiles / units) * units)
-
-
-def touch(tiles, steps, workers):
-    total, found = tiles * steps, {tile: [] for tile in range(tiles)}
-    for w in range(workers):
-        first, last = total * w // workers, total * (w + 1) // workers
-        for tile in range(tiles):
-            if first < last and first < (tile + 1) * steps and last > tile * steps:
-                found[tile].append(w)
-    return found
+(NOTEBOOK,) = (Path(__file__).parents[2] / "notebooks").glob("31_*.ipynb")
+CELLS = ["".join(c["source"]) for c in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]]
+NAMES = {"naive": "naive_matmul", "matmul": "matmul", "split_k": "split_k"}
+WHOLE = {check: next(c for c in CELLS if f"assert check_{check}({name})" in c) for check, name in NAMES.items()}
+STARTED = {check: next(c for c in CELLS if f"\ncheck_{check}({name});" in c) for check, name in NAMES.items()}
 
 
-@pytest.mark.parametrize(
-    ("answer", "hint"),
-    [
-        (lambda m, n, bm, bn, units: (m // bm) * (n // bn) / units, "no more than 1"),
-        (lambda m, n, bm, bn, units: min(1.0, (m // bm) * (n // bn) / units), "rounds times units"),
-        (lambda m, n, bm, bn, units: busy(m - m % bm, n - n % bn, bm, bn, units), "round up"),
-        (lambda m, n, bm, bn, units: "all", "a number from 0 to 1"),
-        (lambda m: 1.0, "fails"),
-    ],
-)
-def test_busy(answer, hint, capsys):
-    assert not check_busy(answer)
-    assert hint in capsys.readouterr().out
+def judged(check, cell, *pairs):
+    """What the check says of a cell of the notebook in which texts are replaced: (passed, said)."""
+    for old, new in pairs:
+        assert old in cell, old
+        cell = cell.replace(old, new)
+    lines = [x for x in cell.splitlines() if "check_" not in x]
+    return getattr(gemm_kernels, f"check_{check}")(run_cell(HEAD + "\n".join(lines) + "\n")[NAMES[check]])
+
+
+@pytest.mark.parametrize("check", NAMES)
+def test_the_solution_passes_and_the_starter_is_not_yet_right(check, capsys):
+    assert judged(check, WHOLE[check])
+    assert not judged(check, STARTED[check])
+    assert "no kernel has stored anything yet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("answer", "hint"),
+    ("check", "old", "new", "said"),
     [
-        (lambda tiles, steps, workers: {t: [t % workers] for t in range(tiles)}, "tile 1"),
-        (lambda tiles, steps, workers: {t: list(range(workers)) for t in range(tiles)}, "touched by"),
-        (lambda tiles, steps, workers: {}, "you say None"),
-        (lambda tiles, steps, workers: None, "fails"),
-        (
-            lambda tiles, steps, workers: {t: list(reversed(w)) for t, w in touch(tiles, steps, workers).items()},
-            "touched",
-        ),
+        ("naive", "mask=i < M", "mask=i < M + 1", "tl.load outside its tensor"),
+        ("naive", "c + i[:, None].to(tl.int64) * N", "c + i[:, None] * N", "an output beyond 2^31 elements"),
+        ("naive", "columns + sak", "columns + 1", "use both of its strides"),
+        ("matmul", "& (k[None, :] < K)", "", "tl.load outside its tensor"),
+        ("matmul", "tl.dot(x, y, total)", "tl.dot(x, y)", "row of a times column of b"),
+        ("matmul", "k[None, :] * sak", "k[None, :]", "use both of its strides"),
+        ("matmul", "128", "256", "2 are possible: a smaller block, or more warps"),
+        ("split_k", "torch.zeros(M", "torch.empty(M", "the result starts at 0, torch.zeros"),
+        ("split_k", "tl.atomic_add(", "tl.store(", "a race: programs 0 and 1 write different values"),
+        ("split_k", "last = tl.minimum(first + part, K)", "last = K", "adds its own part of K, none twice"),
     ],
 )
-def test_touch(answer, hint, capsys):
-    assert not check_touch(answer)
-    assert hint in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("config", "hint"),
-    [
-        ({}, "bn, bk, warps, groups"),
-        ({"bn": 48, "bk": 256, "warps": 4, "groups": 2}, "power of two"),
-        ({"bn": 128, "bk": 128, "warps": 4, "groups": 2}, "narrow"),
-        ({"bn": 32, "bk": 256, "warps": 4, "groups": 0.5}, "workgroups for 304"),
-        ({"bn": 64, "bk": 256, "warps": 4, "groups": 2}, "waves per SIMD, limited by lds"),
-        ({"bn": 256, "bk": 256, "warps": 4, "groups": 2}, "LDS"),
-        # Without a check of its own the compiler would work on the first for many minutes, and refuse the others.
-        ({"bn": 1024, "bk": 1024, "warps": 16, "groups": 2}, "LDS holds 65,536"),
-        ({"bn": 8, "bk": 256, "warps": 4, "groups": 2}, "takes 16 x 32 and more"),
-        ({"bn": 64, "bk": 256, "warps": 4, "groups": 0}, "more than 0"),
-    ],
-)
-def test_skinny(config, hint, capsys):
-    assert not check_skinny(config)
-    assert hint in capsys.readouterr().out
-
-
-def test_solutions():
-    assert check_busy(busy) and check_touch(touch)
-    assert check_skinny({"bn": 32, "bk": 256, "warps": 4, "groups": 2})
+def test_a_usual_first_attempt_is_named(check, old, new, said, capsys):
+    assert not judged(check, WHOLE[check], (old, new))
+    assert said in capsys.readouterr().out

@@ -60,18 +60,21 @@ def dot_gemm(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, B
 
 
 @triton.jit
-def xcd_gemm(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-             GROUP: tl.constexpr, XCDS: tl.constexpr):  # fmt: skip
-    tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
-    # Workgroup p runs on die p % XCDS: give each die a stretch of the walk that has no gaps.
-    p, each = tl.program_id(0), tl.cdiv(tiles_m * tiles_n, XCDS)
+def tile_of(t, tiles_m, tiles_n, GROUP: tl.constexpr, XCDS: tl.constexpr):
+    # Workgroup t runs on die t % XCDS: give each die a stretch of the walk that has no gaps.
+    each = tl.cdiv(tiles_m * tiles_n, XCDS)
     full = tiles_m * tiles_n - (each - 1) * XCDS  # dies with a whole stretch; the others have one tile less
-    die, turn = p % XCDS, p // XCDS
-    t = die * each - tl.maximum(die - full, 0) + turn
+    t = t % XCDS * each - tl.maximum(t % XCDS - full, 0) + t // XCDS
     # Walk GROUP rows of tiles together, column by column, so that neighbours share A and B.
     first = t // (GROUP * tiles_n) * GROUP
     high = tl.minimum(tiles_m - first, GROUP)
-    row, col = first + t % (GROUP * tiles_n) % high, t % (GROUP * tiles_n) // high
+    return first + t % (GROUP * tiles_n) % high, t % (GROUP * tiles_n) // high
+
+
+@triton.jit
+def xcd_gemm(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+             GROUP: tl.constexpr, XCDS: tl.constexpr):  # fmt: skip
+    row, col = tile_of(tl.program_id(0), tl.cdiv(M, BM), tl.cdiv(N, BN), GROUP, XCDS)
     rows, cols, k = row * BM + tl.arange(0, BM), col * BN + tl.arange(0, BN), tl.arange(0, BK)
     a_tile = a_ptr + (rows % M)[:, None] * K + k[None, :]
     b_tile = b_ptr + k[:, None] * N + (cols % N)[None, :]
@@ -86,11 +89,24 @@ def xcd_gemm(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, B
 
 
 @triton.jit
-def persistent_gemm(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    tiles_n = tl.cdiv(N, BN)
+def persistent_gemm(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP: tl.constexpr,
+    XCDS: tl.constexpr,
+):
+    tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
     k = tl.arange(0, BK)
-    for t in range(tl.program_id(0), tl.cdiv(M, BM) * tiles_n, tl.num_programs(0)):
-        rows, cols = t // tiles_n * BM + tl.arange(0, BM), t % tiles_n * BN + tl.arange(0, BN)
+    for t in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
+        row, col = tile_of(t, tiles_m, tiles_n, GROUP, XCDS)
+        rows, cols = row * BM + tl.arange(0, BM), col * BN + tl.arange(0, BN)
         a_tile = a_ptr + (rows % M)[:, None] * K + k[None, :]
         b_tile = b_ptr + k[:, None] * N + (cols % N)[None, :]
         total = tl.zeros((BM, BN), tl.float32)
@@ -130,8 +146,7 @@ class Rung:
         return (down * across,) if self.grid == "walk" else (min(units, down * across),)
 
     def order(self, m: int, n: int) -> list[tuple[int, int]]:
-        """Return the row and column of the tile that each workgroup does, by its number; ``units`` in the order they
-        come round.
+        """Return the row and column of each tile in the order in which they begin: of ``tile_of`` or of the grid.
 
         >>> RUNGS[5].order(1024, 1024)[:3]
         [(0, 0), (2, 0), (0, 1)]
@@ -139,8 +154,6 @@ class Rung:
         down, across = triton.cdiv(m, self.constants.get("BM", 1)), triton.cdiv(n, self.constants["BN"])
         if self.grid in ("rows", "tiles"):
             return [(p % down, p // down) for p in range(down * across)]
-        if self.grid == "units":
-            return [divmod(p, across) for p in range(down * across)]
         group, xcds = self.constants["GROUP"], self.constants["XCDS"]
         each = triton.cdiv(down * across, xcds)
         full = down * across - (each - 1) * xcds
@@ -155,6 +168,7 @@ class Rung:
 
 
 _SMALL, _LARGE = {"BM": 128, "BN": 128, "BK": 32}, {"BM": 256, "BN": 256, "BK": 32}
+_WALKED = {**_LARGE, "GROUP": 4, "XCDS": 8}
 _PIPED = {"num_stages": 2, "matrix_instr_nonkdim": 16}
 _EIGHT = {**_PIPED, "num_warps": 8}
 #: The ladder, from the bottom.
@@ -164,8 +178,8 @@ RUNGS = (
     Rung("matrix cores", dot_gemm, _SMALL, "tiles", {"num_stages": 1}),
     Rung("pipelined", dot_gemm, _SMALL, "tiles", _PIPED),
     Rung("ping-pong", dot_gemm, _LARGE, "tiles", _EIGHT),
-    Rung("XCD order", xcd_gemm, {**_LARGE, "GROUP": 4, "XCDS": 8}, "walk", _EIGHT),
-    Rung("persistent", persistent_gemm, _LARGE, "units", _EIGHT),
+    Rung("XCD order", xcd_gemm, _WALKED, "walk", _EIGHT),
+    Rung("persistent", persistent_gemm, _WALKED, "units", _EIGHT),
 )
 
 

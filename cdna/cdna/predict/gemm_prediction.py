@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from cdna.predict.specs import GpuSpec, gpu
 from cdna.predict.times import ModelTime, loop_budget
 from cdna.report import kernel_report
 from cdna.step.steady import steady_cycles
+from cdna.step.timeline import Timeline
 
 __all__ = ["CACHE_TB_S", "ProductTime", "fetched_bytes", "predict_product"]
 
@@ -39,12 +40,14 @@ class ProductTime(ModelTime):
         cycles: of a compute unit for each element along K, all its workgroups together.
         workgroups, rounds: of the grid.
         resident: workgroups on a compute unit at a time.
+        timeline: of a compute unit with that many, at the longer of the lengths that were executed; None if none was.
     """
 
     cycles: float
     workgroups: int
     resident: int
     rounds: int
+    timeline: Timeline | None = field(default=None, repr=False, compare=False)
 
 
 def fetched_bytes(order: Sequence[tuple[int, int]], at_once: int, tile: tuple[int, int], k: int, xcds: int = 8) -> int:
@@ -104,8 +107,9 @@ def predict_product(
     def launch(k: int) -> tuple[tuple[int, ...], list[object]]:
         return (1,), [_aligned(bm, k), _aligned(k, bn), _aligned(bm, bn), bm, bn, k]
 
+    model = None
     if cycles is None:
-        cycles, _ = steady_cycles(compiled, launch, lengths, groups=resident)
+        cycles, model = steady_cycles(compiled, launch, lengths, groups=resident)
         # Between two short runs the ends do not cancel exactly: no loop is faster than its busiest unit.
         if bk := rung.constants.get("BK"):
             waves = min(spec.max_waves, resident * compiled.num_warps / spec.simds)
@@ -123,4 +127,4 @@ def predict_product(
         "HBM": 6 * size * size / spec.bandwidth_tb_s / 1e6,
     }
     matrix = 2 * size**3 / spec.peak_tflops("fp16") / 1e6 if report.isa.mfma else 0.0
-    return ProductTime(parts, cycles, len(order), resident, rounds, matrix=matrix)
+    return ProductTime(parts, cycles, len(order), resident, rounds, model, matrix=matrix)

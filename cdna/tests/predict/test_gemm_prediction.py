@@ -22,6 +22,7 @@ def compiled():
 
 def test_the_parts_by_hand(compiled):
     p = predict_product(SMALL, compiled, 4096, cycles=100.0)
+    assert p.timeline is None
     assert p.workgroups == 64 * 64 and p.rounds == -(-p.workgroups // (304 * p.resident))
     assert p.parts["HBM"] == pytest.approx(6 * 4096 * 4096 / 5.3e6)
     last = p.workgroups - (p.rounds - 1) * 304 * p.resident
@@ -37,6 +38,10 @@ def test_an_executed_loop_is_no_faster_than_its_matrix_cores(compiled):
     p = predict_product(SMALL, compiled, 4096, lengths=(64, 128))
     # 64 x 64 products for each element along K and workgroup, 1,024 in 4 cycles on each of four SIMDs.
     assert p.cycles >= p.resident * 64 * 64 * 2 / (4 * 512)
+    assert p.timeline is not None and p.timeline.waves == p.resident * compiled.num_warps
+    # 128 along K, at 16,384 operations for each matrix instruction of a wave
+    mfma = sum(s.kind == "mfma" for s in p.timeline.spans)
+    assert mfma == p.resident * 2 * 64 * 64 * 128 / 16_384
 
 
 def test_what_the_caches_fetch():

@@ -46,8 +46,6 @@ _SHORT = {"gemm": (512, 1024), "stream-K": (512, 1024)}
 _UNEQUAL = {"attention causal": 5}
 #: Lengths of K for the rungs whose loop takes one element at a time; the others have blocks, and longer ones.
 _RUNG_LENGTHS = {"naive": (8, 16), "tiled": (4, 8)}
-#: These run the loop of the rung before them under another order of tiles.
-_LOOP_OF = {"XCD order": "ping-pong", "persistent": "ping-pong"}
 
 
 def _beginning(name: str, table: dict[str, Any]) -> Any:
@@ -192,9 +190,7 @@ def _rung_time(index: int, size: int) -> tuple[ProductTime, Launched]:
     rung: Rung = RUNGS[index]
     case = next(c for c in CASES.values() if c.name.startswith(f"ladder {rung.name} "))
     ((compiled, _, _, _),) = _launches(case)
-    before = next((i for i, r in enumerate(RUNGS) if r.name == _LOOP_OF.get(rung.name)), None)
-    cycles = None if before is None else _rung_time(before, size)[0].cycles
-    p = predict_product(rung, compiled, size, lengths=_RUNG_LENGTHS.get(rung.name, (128, 256)), cycles=cycles)
+    p = predict_product(rung, compiled, size, lengths=_RUNG_LENGTHS.get(rung.name, (128, 256)))
     spec = gpu("MI300X")
     waves = p.resident * compiled.num_warps / spec.simds
     total = p.parts["compute units"] * spec.flops["fp32"][1]
