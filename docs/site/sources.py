@@ -16,7 +16,7 @@ from rocm_guide.cli.lessons import PARTS
 __all__ = ["write_sources"]
 
 ROOT = Path(__file__).parents[2]
-_DOCUMENTS = ("docs/troubleshooting.md", "docs/commands.md", "docs/errata.md", "docs/house.md")
+_DOCUMENTS = tuple(f"docs/{name}.md" for name in ("troubleshooting", "commands", "coverage", "errata", "house"))
 _PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?:)([^)\s]+)\)")
 
 
