@@ -140,7 +140,7 @@ def _family(p: Program, i: int, a: Access, kind: str) -> Run | None:
     if kind in ("global", "scratch") or a.base.startswith("buffer_"):
         return decode_global(a, line)
     if kind == "mfma":
-        return decode_matrix(a)
+        return decode_matrix(a, p.hardware_sums)
     if kind == "smem":
         return decode_scalar_memory(a, line)
     if kind == "valu":
@@ -165,6 +165,8 @@ def _decode_one(p: Program, i: int) -> DecodedInstruction:
         if run is None:
             raise RunError(f"{raw.op} is not an instruction that this interpreter knows", rule="unknown")
         a.leftovers()
+        if kind == "valu":
+            a.check_constant_bus()
     except RunError as e:
         why = str(e).removeprefix(f"line {raw.line}: ")
         why = why if raw.op in why else f"{raw.op} {raw.args}: {why}"

@@ -325,7 +325,7 @@ class Machine:
         return RunError(f"line {o.line}: {o.text} ({w.group!r}, wave {w.index}): {text}", o.line, e.rule)
 
     def _check_scalar(self, w: Wave, o: DecodedInstruction, r: int) -> None:
-        if o.copies and w.s[r] is None:
+        if o.copies and w.s[r] is None and o.kind != "scratch":  # of a spill it is the address
             return
         w.pc += 1
         name = {106: "vcc_lo", 107: "vcc_hi", 124: "m0"}.get(r, f"s{r}")

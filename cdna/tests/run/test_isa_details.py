@@ -166,3 +166,9 @@ def test_lanes_that_reach_the_banks_together(size, write, groups):
                 lanes = np.array(sorted((i, j)))
                 cycles, ideal = bank_cycles(np.array([0, 4096]), size, lanes, write)
                 assert cycles - ideal == ((i, j) in together), (i, j)
+
+
+def test_a_mask_of_64_bits_has_sources_of_32():
+    w = h.lanes("s_bfm_b64 s[20:21], s8, s9\n s_bfm_b64 s[22:23], 64, 3\n s_bfm_b64 s[24:25], 5, 60", s={8: 40, 9: 6})
+    values = [w.s[n] | w.s[n + 1] << 32 for n in (20, 22, 24)]
+    assert values == [((1 << 40) - 1) << 6, 0, 0xF << 60]
