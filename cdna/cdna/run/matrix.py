@@ -2,9 +2,8 @@
 """The matrix instructions: where each lane's elements lie in A, B, C and D, and the product.
 
 Products and sums are taken in float64 (exactly, for 8- and 16-bit inputs and integers) and rounded once to the type
-of the result; float32 inputs are a chain of fused multiply-adds, as on hardware. The hardware rounds partial sums of
-the shorter types, too, so the last bit may differ: ``hardware_sums`` of :func:`cdna.run.session.run` does as it does,
-see :mod:`cdna.run.matrix_sums`. EXEC is ignored, as on hardware.
+of the result. The hardware rounds partial sums, too, so the last bits may differ: ``hardware_sums`` of
+:func:`cdna.run.session.run` does as it does, see :mod:`cdna.run.matrix_sums`. EXEC is ignored, as on hardware.
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Matrix Arithmetic Instructions"; layouts: "AMD Matrix
 Instruction Calculator", https://github.com/ROCm/amd_matrix_instruction_calculator (its way from an element of D to
 register and lane is followed for every shape in cdna/tests/run/test_isa_details.py).
@@ -202,7 +201,7 @@ def decode_matrix(a: Access, hardware_sums: bool) -> Run | None:
     a.lanewise = True
     picked = np.arange(blocks) >> cbsz << cbsz | abid & ((1 << cbsz) - 1) if cbsz and not shape.sparse else None
 
-    stepwise = shape.in_type == "f32" or (hardware_sums and not shape.sparse and dtype is not np.int32)
+    stepwise = hardware_sums and not shape.sparse and dtype is not np.int32
     places = layout_d(m, n, blocks, is_f64)
 
     def gathered(c: Any, waves: int) -> Any:

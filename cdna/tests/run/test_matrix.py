@@ -250,8 +250,8 @@ def test_hardware_sums_are_those_of_the_paper(name, kind, k, smallest, group):
 
 
 def test_float32_is_a_chain_of_multiply_adds():
-    first = {n: np.float32([1.0] * 16 + [2**-24] * 48) for n in (2,)}
-    w = h.lanes("v_mfma_f32_16x16x4_f32 v[8:11], v2, v3, 0", {**first, 3: np.ones(64, np.float32)})
+    first = np.float32([1.0] * 16 + [2**-24] * 48)
+    w = h.lanes("v_mfma_f32_16x16x4_f32 v[8:11], v2, v3, 0", {2: first, 3: np.ones(64, np.float32)}, hardware_sums=True)
     assert (w.F[8] == 1).all()  # three halves of the last place are lost one by one; their sum would count
     w = h.lanes("v_mfma_f64_16x16x4_f64 v[8:15], v[2:3], v[4:5], 0", {
         2: np.float64([1.0] * 16 + [2**-53] * 48), 4: np.ones(64)}, hardware_sums=True)  # fmt: skip
