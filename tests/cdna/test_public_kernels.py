@@ -139,6 +139,15 @@ def test_inductor(name):
         numbers = {"xnumel": xnumel, "r0_numel": inputs[0].shape[-1]}
         free = [n for n, t in compiled.signature.items() if t != "constexpr"]
         given = iter(inputs)
-        arguments = {n: numbers[n] if n in numbers else out if n.startswith(("out", "in_out")) else next(given) for n in free}
-        run(compiled, -(-xnumel // compiled.constants.get("XBLOCK", 1)), arguments, count=False, copies=1e-3, wait_states=True)
+        arguments = {
+            n: numbers[n] if n in numbers else out if n.startswith(("out", "in_out")) else next(given) for n in free
+        }
+        run(
+            compiled,
+            -(-xnumel // compiled.constants.get("XBLOCK", 1)),
+            arguments,
+            count=False,
+            copies=1e-3,
+            wait_states=True,
+        )
         torch.testing.assert_close(out.double(), want, rtol=1e-5, atol=1e-5)

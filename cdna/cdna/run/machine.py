@@ -79,6 +79,8 @@ class Machine:
     def _rows(self) -> tuple[int, int]:
         used = [r for o in self.code for r in (*o.reads, *o.writes, *o.lane_reads)]
         used += [r for o in self.code for r in _named(o.args)]
+        if any(o.op == "s_set_gpr_idx_on" for o in self.code):  # an index reaches registers that no line names
+            used.append(self.program.settings.vgprs - 1)
         v = max((r for r in used if r < 256), default=0)
         return v + 1, max((r - 255 for r in used if r >= 256), default=0)
 

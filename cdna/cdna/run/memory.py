@@ -96,7 +96,9 @@ class Memory:
         near = min(self.allocations, key=lambda a: max(a.base - address, address - a.base - a.size), default=None)
         where = "there is no memory"
         if self.missing and 0 <= address < 1 << 16:
-            where = f"a null pointer; {' and '.join(self.missing)} {'was' if len(self.missing) == 1 else 'were'} not given"
+            where = (
+                f"a null pointer; {' and '.join(self.missing)} {'was' if len(self.missing) == 1 else 'were'} not given"
+            )
         if near is not None and abs(address - near.base) < 1 << 40:
             offset = address - near.base
             where = f"that is byte {offset} of {near.name}, which has {near.size}"

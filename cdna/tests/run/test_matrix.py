@@ -206,7 +206,9 @@ def by_the_paper(a, b, c, smallest, group):
         sums = []
         for part in [pairs[::2], pairs[1::2]] if group == 16 else [pairs]:
             places = [exponent(x, smallest) + exponent(y, smallest) for x, y in part]
-            sums.append((sum(down(Fraction(x) * Fraction(y), max(places) - 24, math.trunc) for x, y in part), max(places)))
+            sums.append(
+                (sum(down(Fraction(x) * Fraction(y), max(places) - 24, math.trunc) for x, y in part), max(places))
+            )
         largest = max(place for _, place in sums)
         total = sum(down(s, largest - 24) for s, _ in sums)
         own = exponent(c, -126)
@@ -228,7 +230,11 @@ def by_the_paper(a, b, c, smallest, group):
 )
 def test_hardware_sums_are_those_of_the_paper(name, kind, k, smallest, group):
     # Exponents far apart, so that bits fall off everywhere; zeros and subnormal numbers among them.
-    x = RNG.standard_normal((2, 1, 16, k)) * 2.0 ** RNG.integers(-9, 4, (2, 1, 16, k)) * (RNG.random((2, 1, 16, k)) < 0.9)
+    x = (
+        RNG.standard_normal((2, 1, 16, k))
+        * 2.0 ** RNG.integers(-9, 4, (2, 1, 16, k))
+        * (RNG.random((2, 1, 16, k)) < 0.9)
+    )
     bits = [encode(part, kind) for part in x]
     widen = {"f16": lambda v: v.view(np.float16), "bf16": bf16_to_f32, "xf32": lambda v: to_xf32(v.view(np.float32))}
     a, b = (widen.get(kind, lambda v: FLOAT8[kind][v])(part).astype(np.float64)[0] for part in bits)

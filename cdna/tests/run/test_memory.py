@@ -400,7 +400,11 @@ def test_a_spill_carries_over_what_is_undefined():
     assert e.value.rule == "undefined"
     # Lane by lane, and through a second spill; a value stored later is defined.
     half = "  s_mov_b64 exec, 0xff\n  v_mov_b32_e32 v7, 5\n  s_mov_b64 exec, -1\n"
-    again = SPILL.replace("v[6:7]", "v[8:9]").replace("v[8:9], off, off", "v[12:13], off, off").replace("offset:8", "offset:16")
+    again = (
+        SPILL.replace("v[6:7]", "v[8:9]")
+        .replace("v[8:9], off, off", "v[12:13], off, off")
+        .replace("offset:8", "offset:16")
+    )
     w = h.lanes(half + SPILL + again, {6: LANES})
     assert w.valid[13] == 0xFF and (w.V[13][:8] == 5).all()
     w = h.lanes(SPILL + "  scratch_store_dword off, v6, off offset:12\n  scratch_load_dword v9, off, off offset:12\n"

@@ -121,7 +121,7 @@ def test_only_functions_that_are_called_count():
 
 @pytest.mark.parametrize("grid", [1.5, (2, 1.5), 0, (1, 1, 1, 1), "2", None])
 def test_a_grid_is_whole_numbers(grid):
-    with pytest.raises(RunError, match="grid=.*one to three positive integers"):
+    with pytest.raises(RunError, match=r"grid=.*one to three positive integers"):
         prepare(text_of(""), grid, [])
 
 
@@ -143,6 +143,6 @@ def test_a_missing_pointer_is_named():
     with pytest.raises(RunError, match="reads 4 bytes at 0x0: a null pointer; argument 2 was not given"):
         run(POINTERS, 1, [a])
     named = POINTERS.replace("global_buffer\n    .max", "global_buffer\n        .name:           b\n    .max")
-    with pytest.raises(RunError, match="^b is missing: the kernel takes argument 1, b"):
+    with pytest.raises(RunError, match=r"^b is missing: the kernel takes argument 1, b"):
         run(named, 1, [a])
     run(POINTERS, 1, [a, a])
