@@ -59,28 +59,50 @@ def sparsemax(x):
 LIGER = {
     "rms_norm.LigerRMSNormFunction": (normal((3, 100), (100,)), (1e-6,), rms, 2),
     "layer_norm.LigerLayerNormFunction": (
-        normal((3, 100), (100,), (100,)), (1e-5,), lambda x, w, b: F.layer_norm(x, (100,), w, b), 3),
-    "geglu.LigerGELUMulFunction": (
-        normal((3, 100), (3, 100)), (), lambda a, b: F.gelu(a, approximate="tanh") * b, 2),
+        normal((3, 100), (100,), (100,)),
+        (1e-5,),
+        lambda x, w, b: F.layer_norm(x, (100,), w, b),
+        3,
+    ),
+    "geglu.LigerGELUMulFunction": (normal((3, 100), (3, 100)), (), lambda a, b: F.gelu(a, approximate="tanh") * b, 2),
     "swiglu.LigerSiLUMulFunction": (normal((3, 100), (3, 100)), (), lambda a, b: F.silu(a) * b, 2),
     "softmax.LigerSoftmaxFunction": (normal((3, 100)), (), lambda x: x.softmax(-1), 1),
     "dyt.LigerDyTFunction": (
-        normal((3, 100), (1,), (100,), (100,)), (), lambda x, a, g, b: g * torch.tanh(a * x) + b, 4),
+        normal((3, 100), (1,), (100,), (100,)),
+        (),
+        lambda x, a, g, b: g * torch.tanh(a * x) + b,
+        4,
+    ),
     "relu_squared.LigerReLUSquaredFunction": (normal((3, 100)), (), lambda x: x.relu() ** 2, 1),
     "sparsemax.LigerSparsemaxFunction": (normal((3, 100)), (-1,), sparsemax, 1),
     "fused_add_rms_norm.LigerFusedAddRMSNormFunction": (
-        normal((3, 100), (3, 100), (100,)), (1e-6,), lambda x, r, w: (rms(x + r, w), x + r), 3),
-    "rope.LigerRopeFunction": (
-        rope_inputs, (), lambda q, k, cos, sin: (rotate(q, cos, sin), rotate(k, cos, sin)), 2),
+        normal((3, 100), (3, 100), (100,)),
+        (1e-6,),
+        lambda x, r, w: (rms(x + r, w), x + r),
+        3,
+    ),
+    "rope.LigerRopeFunction": (rope_inputs, (), lambda q, k, cos, sin: (rotate(q, cos, sin), rotate(k, cos, sin)), 2),
     "group_norm.LigerGroupNormFunction": (
-        normal((2, 6, 50), (6,), (6,)), (6, 3, 1e-5), lambda x, w, b: F.group_norm(x, 3, w, b), 3),
+        normal((2, 6, 50), (6,), (6,)),
+        (6, 3, 1e-5),
+        lambda x, w, b: F.group_norm(x, 3, w, b),
+        3,
+    ),
     "kl_div.LigerKLDivLossFunction": (
-        lambda: [logs()[0], shares()[0]], (), lambda x, y: F.kl_div(x, y, reduction="batchmean"), 1),
+        lambda: [logs()[0], shares()[0]],
+        (),
+        lambda x, y: F.kl_div(x, y, reduction="batchmean"),
+        1,
+    ),
     "jsd.LigerJSDFunction": (logs, (), jsd, 1),
     "tvd.LigerTVDLossFunction": (shares, (), lambda p, q: (p - q).abs().sum() / 2 / len(p), 1),
     "cross_entropy.LigerCrossEntropyFunction": (
-        lambda: [torch.randn(3, 100), torch.tensor([5, 99, 0])], (None,), F.cross_entropy, 1),
-}  # fmt: skip
+        lambda: [torch.randn(3, 100), torch.tensor([5, 99, 0])],
+        (None,),
+        F.cross_entropy,
+        1,
+    ),
+}
 
 
 def tensors(out):

@@ -197,9 +197,13 @@ def test_a_register_chosen_by_an_index():
         (INDEXED.format("SRC0", 4, 20), 240, "reads v260 by its index, and the kernel has v0 to v255"),
         (INDEXED.format("SRC0", 4, 20).replace("v_mov", "v_not"), 1, "v_not_b32_e32 with a register chosen"),
         (INDEXED.format("SRC1", 4, 20), 1, "added to SRC0, to DST, or to both"),
-        ("  v_mov_b32_e32 v1, 0\n  scratch_store_dword off, v1, off\n  scratch_load_dword v21, off, off\n"
-         + INDEXED.format("SRC0", 4, 20), 1, "reads v21, which scratch_load_dword"),
-    ):  # fmt: skip
+        (
+            "  v_mov_b32_e32 v1, 0\n  scratch_store_dword off, v1, off\n  scratch_load_dword v21, off, off\n"
+            + INDEXED.format("SRC0", 4, 20),
+            1,
+            "reads v21, which scratch_load_dword",
+        ),
+    ):
         with pytest.raises(RunError, match=words):
             h.lanes(code, rows, {8: index})
 

@@ -259,8 +259,11 @@ def test_float32_is_a_chain_of_multiply_adds():
     first = np.float32([1.0] * 16 + [2**-24] * 48)
     w = h.lanes("v_mfma_f32_16x16x4_f32 v[8:11], v2, v3, 0", {2: first, 3: np.ones(64, np.float32)}, hardware_sums=True)
     assert (w.F[8] == 1).all()  # three halves of the last place are lost one by one; their sum would count
-    w = h.lanes("v_mfma_f64_16x16x4_f64 v[8:15], v[2:3], v[4:5], 0", {
-        2: np.float64([1.0] * 16 + [2**-53] * 48), 4: np.ones(64)}, hardware_sums=True)  # fmt: skip
+    w = h.lanes(
+        "v_mfma_f64_16x16x4_f64 v[8:15], v[2:3], v[4:5], 0",
+        {2: np.float64([1.0] * 16 + [2**-53] * 48), 4: np.ones(64)},
+        hardware_sums=True,
+    )
     assert (np.stack([w.V[8], w.V[9]], 1).copy().view(np.float64) == 1).all()
 
 
@@ -269,7 +272,10 @@ def test_hardware_sums_keep_infinity_and_nan():
     for bits, want in ((0x7F80, np.inf), (0xFF80, -np.inf), (0x7FC0, np.nan)):
         bad = ones.copy()
         bad[0] = 0x3F80 << 16 | bits  # row 0
-        w = h.lanes("v_mfma_f32_16x16x16_bf16 v[8:11], v[2:3], v[4:5], 0",
-                    {2: bad, 3: ones, 4: ones, 5: ones}, hardware_sums=True)  # fmt: skip
+        w = h.lanes(
+            "v_mfma_f32_16x16x16_bf16 v[8:11], v[2:3], v[4:5], 0",
+            {2: bad, 3: ones, 4: ones, 5: ones},
+            hardware_sums=True,
+        )
         np.testing.assert_array_equal(w.F[8][:16], np.full(16, want, np.float32))
         assert (w.F[9] == 16).all()

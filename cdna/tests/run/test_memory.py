@@ -407,8 +407,11 @@ def test_a_spill_carries_over_what_is_undefined():
     )
     w = h.lanes(half + SPILL + again, {6: LANES})
     assert w.valid[13] == 0xFF and (w.V[13][:8] == 5).all()
-    w = h.lanes(SPILL + "  scratch_store_dword off, v6, off offset:12\n  scratch_load_dword v9, off, off offset:12\n"
-                "  s_waitcnt vmcnt(0)\n  v_mov_b32_e32 v10, v9", {6: LANES})  # fmt: skip
+    w = h.lanes(
+        SPILL + "  scratch_store_dword off, v6, off offset:12\n  scratch_load_dword v9, off, off offset:12\n"
+        "  s_waitcnt vmcnt(0)\n  v_mov_b32_e32 v10, v9",
+        {6: LANES},
+    )
     np.testing.assert_array_equal(w.V[10], np.arange(64))
 
 

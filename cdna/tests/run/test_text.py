@@ -62,7 +62,8 @@ def test_what_an_assembler_refuses(code, words):
 
 
 def test_one_scalar_operand_may_be_read_twice():
-    prepare(text_of("""  v_fma_f32 v4, s4, s4, v2
+    prepare(
+        text_of("""  v_fma_f32 v4, s4, s4, v2
       v_fma_f32 v4, s4, 1.0, -16
       v_mad_u64_u32 v[4:5], s[6:7], s4, v2, v[8:9]
       v_div_scale_f32 v4, vcc, s4, s4, v2
@@ -70,7 +71,10 @@ def test_one_scalar_operand_may_be_read_twice():
       v_add_co_u32_e32 v4, vcc, s4, v2
       v_writelane_b32 v4, s4, m0
       v_readlane_b32 s8, v4, s9
-      v_cmp_gt_u32_e64 s[10:11], s4, v2"""), 1, [])  # fmt: skip
+      v_cmp_gt_u32_e64 s[10:11], s4, v2"""),
+        1,
+        [],
+    )
 
 
 CALL = """
@@ -128,14 +132,17 @@ def test_a_grid_is_whole_numbers(grid):
 POINTERS = text_of("""  s_load_dwordx4 s[4:7], s[0:1], 0x0
   s_waitcnt lgkmcnt(0)
   s_load_dword s8, s[6:7], 0x0
-  s_waitcnt lgkmcnt(0)""").replace("  - .max_flat", """  - .args:
+  s_waitcnt lgkmcnt(0)""").replace(
+    "  - .max_flat",
+    """  - .args:
       - .offset:         0
         .size:           8
         .value_kind:     global_buffer
       - .offset:         8
         .size:           8
         .value_kind:     global_buffer
-    .max_flat""")  # fmt: skip
+    .max_flat""",
+)
 
 
 def test_a_missing_pointer_is_named():
