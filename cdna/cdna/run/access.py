@@ -9,6 +9,7 @@ SDWA, DPP, op_sel.
 
 from __future__ import annotations
 
+import re
 from operator import attrgetter
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from cdna.run.errors import RunError
 from cdna.run.operands import Dpp, Operand, dpp_control, parse_operand, split_operands
-from cdna.run.state import EXEC, VCC, Read, Wave, Write, bits_of, lanes_of
+from cdna.run.state import EXEC, M0, VCC, Read, Wave, Write, bits_of, lanes_of
 
 __all__ = []
 
@@ -25,6 +26,7 @@ _SELECT = {"BYTE_0": (0, 8), "BYTE_1": (8, 8), "BYTE_2": (16, 8), "BYTE_3": (24,
            "WORD_1": (16, 16), "DWORD": (0, 32)}  # fmt: skip
 _DTYPES = {"u32": np.uint32, "i32": np.int32, "f32": np.float32, "u16": np.uint16, "i16": np.int16, "f16": np.float16,
            "u64": np.uint64, "i64": np.int64, "f64": np.float64, "h32": np.uint32}  # fmt: skip
+_TWO_RESULTS = re.compile(r"_co_|v_div_scale|v_mad_[iu]64_[iu]32")
 _TINY32 = np.float32(2.0**-126)
 _OMOD = {"2": np.float32(2), "4": np.float32(4)}
 
@@ -94,7 +96,32 @@ class Access:
         """Return operand ``i``, counted from 0."""
         if i >= len(self.operands):
             raise self.fail(f"{len(self.operands)} operands, and operand {i + 1} is needed")
-        return parse_operand(self.operands[i])
+        o = parse_operand(self.operands[i])
+        step = 4 if o.kind == "s" and o.count > 3 else 2
+        if o.count > 1 and o.kind in ("s", "v") and o.index % step:
+            raise self.fail(f"{o.text} begins at an odd place: on gfx942 its first register is a multiple of {step}")
+        return o
+
+    def check_constant_bus(self) -> None:
+        """Refuse a vector instruction that reads more than one scalar register (or pair) or literal.
+
+        VCC counts, also where it is implied; an inline constant does not.
+        Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Vector ALU Operands"; LLVM, GFX9's limit of the
+        constant bus.
+        """
+        results = 2 if _TWO_RESULTS.search(self.base) else 1
+        scalars = [(VCC, 2, "vcc")] if self.base.startswith("v_div_fmas") else []
+        others = set[str]()
+        for text in self.operands[results:]:
+            o = parse_operand(text)
+            if o.kind == "s" and not (o.index == M0 and self.base == "v_writelane_b32"):
+                if not any(n < o.index + o.count and o.index < n + count for n, count, _ in scalars):
+                    scalars.append((o.index, o.count, o.text))
+            elif o.kind == "flag" or (o.kind in ("int", "float") and not o.is_inline):
+                others.add(o.text)
+        if len(scalars) + len(others) > 1:
+            names = " and ".join([*(name for *_, name in scalars), *sorted(others)])
+            raise self.fail(f"reads {names}: a vector instruction of gfx942 has room for one of them")
 
     def number(self, name: str, default: int = 0) -> int:
         """Return the value of a modifier such as ``offset:16``."""

@@ -156,8 +156,11 @@ def bind_arguments(
     pointers: list[tuple[Parameter, int, _Span]] = []
     for p, name, value in zip(visible, names, given, strict=True):
         if p.kind == "global_buffer" or p.type.startswith("*"):
-            if value is None or (value is _MISSING and not p.type and _only_scratch_follows(visible, given, p)):
-                continue  # a null pointer: Triton's unused scratch pointers, or one that the caller says is null
+            if value is None:
+                continue  # a null pointer
+            if value is _MISSING and not p.name and _only_scratch_follows(visible, given, p):
+                memory.missing.append(name)  # Triton's unused scratch pointers, which nothing reads, or forgotten
+                continue
             if value is _MISSING:
                 raise RunError(f"{name} is missing: the kernel takes {', '.join(names)}", rule="arguments")
             first, span = _span(name, value)

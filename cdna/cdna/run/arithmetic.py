@@ -293,11 +293,15 @@ def bf16_to_f32(halves: Any) -> Any:
 
 
 def to_xf32(x: Any) -> Any:
-    """Return float32 with the mantissa rounded to 10 bits (nearest even), as the xf32 matrix instructions read it."""
-    bits = np.ascontiguousarray(x).view(np.uint32).astype(np.uint64)
-    rounded = bits + np.uint64(0xFFF) + (bits >> np.uint64(13) & np.uint64(1)) & np.uint64(0xFFFFE000)
-    finite = np.isfinite(x)
-    return np.where(finite, rounded.astype(np.uint32).view(np.float32), x)
+    """Return float32 with the mantissa cut off behind 10 bits, as the xf32 matrix instructions read it.
+
+    Source: MMA-Sim, https://github.com/microsoft/MMA-Sim, which was compared with an MI300X bit by bit.
+
+    >>> to_xf32(np.float32([1 + 2**-10 + 2**-11, -1 - 2**-11, np.inf])).tolist()
+    [1.0009765625, -1.0, inf]
+    """
+    cut = (np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isnan(x), x, cut)  # a NaN stays one, whichever of its bits is set
 
 
 def round_toward_zero_f16(x: Any) -> Any:

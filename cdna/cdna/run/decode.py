@@ -13,6 +13,7 @@ from cdna.run.access import Access
 from cdna.run.errors import RunError
 from cdna.run.global_memory import decode_global
 from cdna.run.in_flight import wait
+from cdna.run.indexed import decode_index_on, decode_indexed_move, index_flags
 from cdna.run.lds_ops import decode_lds
 from cdna.run.matrix import decode_matrix
 from cdna.run.packed import decode_packed
@@ -62,6 +63,8 @@ def _control(p: Program, i: int, a: Access) -> Run | None:
         return _nothing
     if name == "s_endpgm":
         return _end
+    if name == "s_set_gpr_idx_on":
+        return decode_index_on(p, i, a)
     if name == "s_barrier":
         return _barrier
     if name == "s_waitcnt":
@@ -140,9 +143,11 @@ def _family(p: Program, i: int, a: Access, kind: str) -> Run | None:
     if kind in ("global", "scratch") or a.base.startswith("buffer_"):
         return decode_global(a, line)
     if kind == "mfma":
-        return decode_matrix(a)
+        return decode_matrix(a, p.hardware_sums)
     if kind == "smem":
         return decode_scalar_memory(a, line)
+    if a.base == "v_mov_b32" and (flags := index_flags(p, i)):
+        return decode_indexed_move(a, flags, p.settings.vgprs)
     if kind == "valu":
         return decode_vector(a) or decode_packed(a)
     return _control(p, i, a) or decode_scalar(a)
@@ -165,6 +170,8 @@ def _decode_one(p: Program, i: int) -> DecodedInstruction:
         if run is None:
             raise RunError(f"{raw.op} is not an instruction that this interpreter knows", rule="unknown")
         a.leftovers()
+        if kind == "valu":
+            a.check_constant_bus()
     except RunError as e:
         why = str(e).removeprefix(f"line {raw.line}: ")
         why = why if raw.op in why else f"{raw.op} {raw.args}: {why}"

@@ -22,7 +22,7 @@ from cdna.run.errors import RunError
 from cdna.run.in_flight import deliver, issue_load, issue_store, narrow, overlapping, unless_off
 from cdna.run.memory import Note, apply_atomic, scatter
 from cdna.run.operands import PRIVATE_BASE, SHARED_BASE
-from cdna.run.state import M0, Flight, Run, Wave
+from cdna.run.state import DEFINED, M0, UNDEFINED, UNWRITTEN, Flight, Run, Wave, bits_of, lanes_of
 
 __all__ = []
 
@@ -198,9 +198,9 @@ def _check_scratch(w: Wave, at: _Where, size: int, verb: str) -> Any:
 def _read_scratch(w: Wave, at: _Where, size: int) -> Any:
     where = _check_scratch(w, at, size, "reads")
     rows = at.lanes[:, None]
-    valid = w.scratch_valid[rows, where]
-    if not valid.all():
-        i = int(np.argmin(valid.all(axis=1)))
+    written = w.scratch_state[rows, where] != UNWRITTEN
+    if not written.all():
+        i = int(np.argmin(written.all(axis=1)))
         raise RunError(
             f"lane {int(at.lanes[i])} reads byte {int(at.addresses[i])} of its scratch, which it has not written",
             rule="undefined",
@@ -209,11 +209,25 @@ def _read_scratch(w: Wave, at: _Where, size: int) -> Any:
     return raw.view(np.uint32) if size >= 4 else raw.view(f"u{size}").astype(np.uint32)
 
 
-def _write_scratch(w: Wave, at: _Where, values: Any, size: int) -> None:
+def _write_scratch(w: Wave, at: _Where, values: Any, size: int, registers: range | None = None) -> None:
+    """Write the bytes of the lanes; ``registers`` are those of a spill, which may hold something undefined."""
     where = _check_scratch(w, at, size, "writes")
     raw = np.ascontiguousarray(values).view(np.uint8).reshape(len(at.lanes), -1)[:, :size]
     w.scratch[at.lanes[:, None], where] = raw
-    w.scratch_valid[at.lanes[:, None], where] = True
+    state: Any = DEFINED
+    if registers is not None and any(w.exec & ~w.valid[r] for r in registers):
+        known = np.stack([lanes_of(w.valid[r])[at.lanes] for r in registers], axis=1)
+        state = np.repeat(np.where(known, DEFINED, UNDEFINED), min(size, 4), axis=1)
+    w.scratch_state[at.lanes[:, None], where] = state
+
+
+def _undefined_words(w: Wave, at: _Where, size: int, words: int) -> tuple[int, ...]:
+    """Return for each word of a load from scratch the mask of lanes in which it copies something undefined."""
+    state = w.scratch_state[at.lanes[:, None], at.addresses[:, None] + np.arange(size)]
+    bad = (state == UNDEFINED).reshape(len(at.lanes), words, -1).any(axis=2)
+    lanes = np.zeros((64, words), np.bool_)
+    lanes[at.lanes] = bad
+    return tuple(bits_of(lanes[:, j]) for j in range(words)) if bad.any() else ()
 
 
 def _pieces(w: Wave, at: _Where, values: Any, size: int) -> list[tuple[Any, Any, Any, int]]:
@@ -293,7 +307,9 @@ def _load(a: Access, m: re.Match[str], line: int) -> Run:
         values = _read_global(w, at, size, line, shared)
         if not at.aperture:
             w.group.count.memory(at.addresses if at.allowed is None else at.addresses[at.allowed(4)], size, False)
-        issue_load(w, Flight(line, op, counter, regs, w.exec, deliver(w, regs, values, w.exec, finish)))
+        undefined = _undefined_words(w, at, size, words) if at.aperture == "scratch" else ()
+        flight = Flight(line, op, counter, regs, w.exec, deliver(w, regs, values, w.exec, finish), undefined=undefined)
+        issue_load(w, flight)
 
     return unless_off(run, line, op, counter)
 
@@ -330,6 +346,9 @@ def _store(a: Access, m: re.Match[str], line: int) -> Run:
     data, shared = 0 if m["w"] == "buffer" else 1, "sc1" in a.mods
     first = a.rows(data, words)
     place = _place(a, m["w"], 1 - data if m["w"] != "buffer" else 1)
+    # A spill at a fixed place: one half of a pair may be undefined, or a register that the caller never wrote.
+    a.copies = spill = m["w"] == "scratch" and len(a.reads) == words
+    registers = range(first, first + words) if spill else None
 
     def run(w: Wave) -> None:
         at = place(w)
@@ -343,7 +362,7 @@ def _store(a: Access, m: re.Match[str], line: int) -> Run:
                 w.group.lds.by = line
                 w.group.lds.write(w.index, part.addresses, these, size, part.lanes)
             elif part.aperture == "scratch":
-                _write_scratch(w, part, these, size)
+                _write_scratch(w, part, these, size, registers)
             else:
                 parts += _pieces(w, part, these, size)
                 within = part.addresses if part.allowed is None else part.addresses[part.allowed(4)]

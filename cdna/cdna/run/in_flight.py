@@ -37,10 +37,10 @@ def _complete(w: Wave, f: Flight) -> None:
     if f.deliver is not None:
         f.deliver()
     if not f.scalar:
-        for r in f.registers:
+        for j, r in enumerate(f.registers):
             if w.flight.get(r) is f:
                 del w.flight[r]
-                w.valid[r] |= f.lanes
+                w.valid[r] |= f.lanes & ~f.undefined[j] if f.undefined else f.lanes
 
 
 def _queue(w: Wave, f: Flight) -> None:

@@ -82,6 +82,7 @@ def executed_on_gfx942(
     limit: int = 1_000_000,
     count: bool = True,
     copies: float = 0.0,
+    hardware_sums: bool = False,
 ) -> Iterator[Executions]:
     """Execute every Triton launch inside the ``with`` block as gfx942 machine code, in this process.
 
@@ -96,7 +97,7 @@ def executed_on_gfx942(
             number takes less time.
         limit: instructions that one wave may execute.
         count: False leaves out bytes, lines and bank conflicts, which takes less time.
-        copies: see :func:`~cdna.run.session.run`.
+        copies, hardware_sums: see :func:`~cdna.run.session.run`.
 
     Raises:
         RunError: what the hardware does not allow, with the kernel, the launch and the instruction; or ``units``.
@@ -123,7 +124,17 @@ def executed_on_gfx942(
             return
         free = {name: value for name, value in arguments.items() if compiled.signature[name] != "constexpr"}
         try:
-            result = run(compiled, grid, free, order=order, limit=limit, count=count, copies=copies, wait_states=True)
+            result = run(
+                compiled,
+                grid,
+                free,
+                order=order,
+                limit=limit,
+                count=count,
+                copies=copies,
+                wait_states=True,
+                hardware_sums=hardware_sums,
+            )
         except RunError as e:
             raise RunError(f"{compiled.name}, launch {len(done.launches) + 1}: {e}", e.line, e.rule) from e
         done.launches.append(Executed(compiled.name, grid, compiled, result))

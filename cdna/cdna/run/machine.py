@@ -79,6 +79,8 @@ class Machine:
     def _rows(self) -> tuple[int, int]:
         used = [r for o in self.code for r in (*o.reads, *o.writes, *o.lane_reads)]
         used += [r for o in self.code for r in _named(o.args)]
+        if any(o.op == "s_set_gpr_idx_on" for o in self.code):  # an index reaches registers that no line names
+            used.append(self.program.settings.vgprs - 1)
         v = max((r for r in used if r < 256), default=0)
         return v + 1, max((r - 255 for r in used if r >= 256), default=0)
 
@@ -325,7 +327,7 @@ class Machine:
         return RunError(f"line {o.line}: {o.text} ({w.group!r}, wave {w.index}): {text}", o.line, e.rule)
 
     def _check_scalar(self, w: Wave, o: DecodedInstruction, r: int) -> None:
-        if o.copies and w.s[r] is None:
+        if o.copies and w.s[r] is None and o.kind != "scratch":  # of a spill it is the address
             return
         w.pc += 1
         name = {106: "vcc_lo", 107: "vcc_hi", 124: "m0"}.get(r, f"s{r}")

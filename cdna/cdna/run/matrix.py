@@ -2,8 +2,8 @@
 """The matrix instructions: where each lane's elements lie in A, B, C and D, and the product.
 
 Products and sums are taken in float64 (exactly, for 8- and 16-bit inputs and integers) and rounded once to the type
-of the result. The hardware rounds partial sums in a way that AMD does not publish, so the last bit may differ.
-EXEC is ignored, as on hardware.
+of the result. The hardware rounds partial sums, too, so the last bits may differ: ``hardware_sums`` of
+:func:`cdna.run.session.run` does as it does, see :mod:`cdna.run.matrix_sums`. EXEC is ignored, as on hardware.
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Matrix Arithmetic Instructions"; layouts: "AMD Matrix
 Instruction Calculator", https://github.com/ROCm/amd_matrix_instruction_calculator (its way from an element of D to
 register and lane is followed for every shape in cdna/tests/run/test_isa_details.py).
@@ -20,6 +20,7 @@ import numpy as np
 from cdna.isa.mnemonics import MatrixShape, matrix_shape
 from cdna.run.access import Access
 from cdna.run.arithmetic import FLOAT8, bf16_to_f32, to_xf32
+from cdna.run.matrix_sums import hardware_product
 from cdna.run.state import Run, Wave
 
 __all__ = ["SHAPES", "layout_d"]
@@ -170,8 +171,11 @@ def _negations(a: Access, shape: MatrixShape) -> tuple[float, ...]:
     return tuple(-1.0 if s else 1.0 for s in signs)
 
 
-def decode_matrix(a: Access) -> Run | None:
-    """Return the function that executes a matrix instruction, or None if gfx942 has none of this name."""
+def decode_matrix(a: Access, hardware_sums: bool) -> Run | None:
+    """Return the function that executes a matrix instruction, or None if gfx942 has none of this name.
+
+    ``hardware_sums`` adds up as an MI300X does (the sparse ones excepted), otherwise a sum is rounded once.
+    """
     shape = matrix_shape(a.base)
     if shape is None or (shape.m, shape.n, shape.k, shape.blocks) not in SHAPES.get((shape.sparse, shape.in_type), ()):
         return None
@@ -197,15 +201,25 @@ def decode_matrix(a: Access) -> Run | None:
     a.lanewise = True
     picked = np.arange(blocks) >> cbsz << cbsz | abid & ((1 << cbsz) - 1) if cbsz and not shape.sparse else None
 
+    stepwise = hardware_sums and not shape.sparse and dtype is not np.int32
+    places = layout_d(m, n, blocks, is_f64)
+
+    def gathered(c: Any, waves: int) -> Any:
+        """Turn C ``[value, wave, lane]`` to ``[wave, block, row, column]``."""
+        out = np.empty((waves, m * n * blocks))
+        out[:, places] = np.broadcast_to(c, (len(places), waves, 64)).transpose(1, 0, 2)
+        return out.reshape(waves, blocks, m, n)
+
     def run(w: Wave) -> None:
         first = get_a(w)
         if picked is not None:
             first = first[:, picked]
-        total = spread(np.matmul(first, get_b(w).swapaxes(2, 3)))
-        if is_f64:
-            total = total * (sign_a * sign_b) + sign_c * get_c(w)
+        if stepwise:
+            c = gathered(sign_c * get_c(w), len(first))
+            total = spread(hardware_product(first * (sign_a * sign_b), get_b(w), c, (kinds[0], kinds[1])))
         else:
-            total += get_c(w)
+            total = spread(np.matmul(first, get_b(w).swapaxes(2, 3)))
+            total = total * (sign_a * sign_b) + sign_c * get_c(w) if is_f64 else total + get_c(w)
         rows = w.block[w.row(d) : w.row(d) + registers]
         if dtype is np.float32:
             rows.view(np.float32).reshape(total.shape)[:] = total

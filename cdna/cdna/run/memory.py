@@ -54,6 +54,7 @@ class Memory:
     def __init__(self) -> None:
         self.allocations: list[Allocation] = []
         self.bases: list[int] = []
+        self.missing: list[str] = []  # pointers without a name that the caller left out: null
         self._next = _FIRST
 
     def add(self, name: str, content: Any, offset: int = 0, writable: bool = True) -> Allocation:
@@ -94,6 +95,10 @@ class Memory:
         """Return the message for an access outside of memory."""
         near = min(self.allocations, key=lambda a: max(a.base - address, address - a.base - a.size), default=None)
         where = "there is no memory"
+        if self.missing and 0 <= address < 1 << 16:
+            where = (
+                f"a null pointer; {' and '.join(self.missing)} {'was' if len(self.missing) == 1 else 'were'} not given"
+            )
         if near is not None and abs(address - near.base) < 1 << 40:
             offset = address - near.base
             where = f"that is byte {offset} of {near.name}, which has {near.size}"

@@ -61,6 +61,13 @@ class Operand(NamedTuple):
     sext: bool = False
     text: str = ""
 
+    @property
+    def is_inline(self) -> bool:
+        """Return whether a constant is encoded in the instruction itself, so that it takes no place of a literal."""
+        if self.kind == "int":
+            return -16 <= self.value <= 64
+        return abs(self.value) in (0, 0.5, 1, 2, 4) or self.text.startswith("0.15915494")
+
     def constant(self, type_: str) -> int:
         """Return the bits of a constant for an operand of a type: ``f32``, ``f16``, ``f64``, ``u64``, ``i32``, …
 

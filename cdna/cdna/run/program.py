@@ -10,6 +10,7 @@ Descriptor", "Code Object V5 Metadata", LLVM, https://llvm.org/docs/AMDGPUUsage.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -140,8 +141,40 @@ def _pick(scan: Scan, name: str | None) -> Function:
     raise RunError(f"no kernel {name!r} in this text; it has {', '.join(f.name for f in entries)[:200]}")
 
 
+_WORD = re.compile(r"[\w.$]+")
+
+
+def _mentioned(f: Function) -> Iterator[str | int]:
+    """Yield what a function may jump to: names and labels in its operands; in a disassembly, addresses."""
+    for i, raw in enumerate(f.body):
+        yield from _WORD.findall(raw.args)
+        if raw.op == "s_getpc_b64" and raw.address >= 0:
+            for add in f.body[i + 1 : i + 4]:  # the distance is added to the address of the next instruction
+                last = add.args.rpartition(",")[2].strip()
+                if add.op == "s_add_u32" and re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)", last):
+                    yield (f.body[i].address + 4 + int(last, 0)) & 0xFFFFFFFF
+
+
+def _reachable(main: Function, others: list[Function]) -> list[Function]:
+    """Return a kernel and those functions of its text that it calls, directly or through others.
+
+    Another kernel's function may name registers that this kernel does not have.
+    """
+    places: dict[str | int, int] = {}
+    for i, f in enumerate(others):
+        places |= dict.fromkeys((f.name, *f.labels, *(r.address & 0xFFFFFFFF for r in f.body if r.address >= 0)), i)
+    found, left = set[int](), [main]
+    while left:
+        new = {places[m] for m in _mentioned(left.pop()) if m in places} - found
+        found |= new
+        left += [others[i] for i in new]
+    return [main, *(f for i, f in enumerate(others) if i in found)]
+
+
 @lru_cache(maxsize=16)
-def load_program(text: str, name: str | None = None, kernels: tuple[str, ...] = ()) -> Program:
+def load_program(
+    text: str, name: str | None = None, kernels: tuple[str, ...] = (), hardware_sums: bool = False
+) -> Program:
     """Read one kernel of an assembly text. The program is shared by all who run this text, and must not be changed.
 
     ``kernels`` are the names of the kernels in a text that does not say which of its functions are; others are called.
@@ -160,7 +193,7 @@ def load_program(text: str, name: str | None = None, kernels: tuple[str, ...] = 
     body: list[Raw] = []
     labels: dict[str, int] = {}
     lines = text.split("\n")
-    for f in [main, *(f for f in scan.functions if f is not main and f.name not in scan.entries)]:
+    for f in _reachable(main, [f for f in scan.functions if f is not main and f.name not in scan.entries]):
         _all_known(lines, f)
         labels.setdefault(f.name, len(body))
         for label, at in f.labels.items():
@@ -176,6 +209,7 @@ def load_program(text: str, name: str | None = None, kernels: tuple[str, ...] = 
         addresses.append(at)
         at += 8
     program = Program(main.name, text, settings, _read_parameters(text, main.name), body, 0, labels, addresses)
+    program.hardware_sums = hardware_sums
     program.by_address = {a: i for i, a in enumerate(addresses)}
     program.entry = _entry_of(program)
     program.flushes = settings.mode & 0x30 != 0x30 or any(r.op.startswith("s_setreg") for r in body)
@@ -225,7 +259,7 @@ def _parameters(kernel: CodeKernel) -> tuple[Parameter, ...]:
         ) from None
 
 
-def load_listing(text: str, name: str | None, data: bytes) -> Program:
+def load_listing(text: str, name: str | None, data: bytes, hardware_sums: bool = False) -> Program:
     """Load the program of a disassembly, with the descriptor and the metadata of its code object (``.hsaco``, bundle).
 
     Raises:
@@ -235,7 +269,7 @@ def load_listing(text: str, name: str | None, data: bytes) -> Program:
     if not isinstance(data, bytes):
         raise RunError(f"code_object={data!r:.60}: give the bytes of the file", rule="arguments")
     found = {k.name: k for k in read_code_object(data, "gfx942").kernels}
-    program = load_program(text, name, tuple(found))
+    program = load_program(text, name, tuple(found), hardware_sums)
     kernel = found.get(program.name)
     if kernel is None or not kernel.directives:
         raise RunError(

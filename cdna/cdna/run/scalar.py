@@ -70,7 +70,8 @@ def _bfe(bits: int, sign: bool) -> Callable[[int, int], tuple[int, int]]:
     return field
 
 
-# Results with SCC: name -> (bits of sources and result, function to (result, SCC or None)).
+# Results with SCC: name -> (bits of sources and result, function to (result, SCC or None)). 6432: the second source has
+# 32 bits, the rest 64; 3264: the result has 64 bits, its sources 32.
 _TWO: dict[str, tuple[int, Callable[[int, int], tuple[int, int | None]]]] = {
     "s_add_u32": (32, lambda a, b: ((a + b) & _M32, (a + b) >> 32)),
     "s_sub_u32": (32, lambda a, b: ((a - b) & _M32, int(b > a))),
@@ -84,7 +85,7 @@ _TWO: dict[str, tuple[int, Callable[[int, int], tuple[int, int | None]]]] = {
     "s_mul_hi_u32": (32, lambda a, b: (a * b >> 32, None)),
     "s_mul_hi_i32": (32, lambda a, b: (_signed(a) * _signed(b) >> 32 & _M32, None)),
     "s_bfm_b32": (32, lambda a, b: (((1 << (a & 31)) - 1) << (b & 31) & _M32, None)),
-    "s_bfm_b64": (6432, lambda a, b: (((1 << (a & 63)) - 1) << (b & 63) & _M64, None)),
+    "s_bfm_b64": (3264, lambda a, b: (((1 << (a & 63)) - 1) << (b & 63) & _M64, None)),
     "s_lshl_b32": (32, _nonzero(lambda a, b: a << (b & 31))),
     "s_lshr_b32": (32, _nonzero(lambda a, b: a >> (b & 31))),
     "s_ashr_i32": (32, _nonzero(lambda a, b: _signed(a) >> (b & 31))),
@@ -180,7 +181,7 @@ def _two(a: Access) -> Run:
     bits, f = _TWO[a.base]
     get_a = a.s64(1) if bits in (64, 6432) else a.s32(1)
     get_b = a.s64(2) if bits == 64 else a.s32(2)
-    put = a.sdst64(0) if bits in (64, 6432) else a.sdst32(0)
+    put = a.sdst32(0) if bits == 32 else a.sdst64(0)
 
     def run(w: Wave) -> None:
         r, scc = f(get_a(w), get_b(w))

@@ -65,7 +65,7 @@ class Session:
 
 
 def _triple(name: str, value: int | Sequence[int]) -> tuple[int, int, int]:
-    values = (value,) if isinstance(value, int) else tuple(value)
+    values = tuple(value) if isinstance(value, Sequence) else (value,)
     if not 1 <= len(values) <= 3 or any(not isinstance(v, int) or v < 1 for v in values):
         raise RunError(f"{name}={value!r}: one to three positive integers", rule="arguments")
     return (*values, *(1,) * (3 - len(values)))  # type: ignore[return-value]
@@ -122,6 +122,7 @@ def prepare(
     count: bool = True,
     copies: float = 0.0,
     wait_states: bool = False,
+    hardware_sums: bool = False,
 ) -> Session:
     """Prepare everything up to the first instruction; see :func:`run` for the arguments."""
     text = kernel if isinstance(kernel, str) else getattr(kernel, "assembly", None)
@@ -131,7 +132,11 @@ def prepare(
         )
     if not isinstance(copies, int | float) or not 0 <= copies < 1:
         raise RunError(f"copies={copies!r}: a part of a value, from 0 to less than 1", rule="arguments")
-    program = load_listing(text, name, code_object) if code_object is not None else load_program(text, name)
+    program = (
+        load_program(text, name, (), hardware_sums)
+        if code_object is None
+        else load_listing(text, name, code_object, hardware_sums)
+    )
     if program.listing and code_object is None:
         raise RunError(
             "a disassembly does not say what the kernel is given at its start: pass the bytes of the file "
@@ -188,6 +193,7 @@ def run(
     count: bool = True,
     copies: float = 0.0,
     wait_states: bool = False,
+    hardware_sums: bool = False,
 ) -> Result:
     """Execute a gfx942 kernel; the arrays among the arguments hold its results afterwards.
 
@@ -211,6 +217,8 @@ def run(
             replicated sum, and two orders of addition round differently; ``result.notes`` says where that happened.
         wait_states: also refuse a text in which an ``s_nop`` is missing; see
             :mod:`cdna.run.wait_states`. Compilers put them in, people who write assembly forget them.
+        hardware_sums: matrix instructions add up bit by bit as an MI300X was seen to, which takes several times as
+            long; see :mod:`cdna.run.matrix_sums`. Otherwise a sum is exact and rounded once.
 
     Raises:
         RunError: one line that names the instruction and what is wrong. The arrays are then unchanged.
@@ -255,6 +263,7 @@ def run(
         count=count,
         copies=copies,
         wait_states=wait_states,
+        hardware_sums=hardware_sums,
     )
     session.machine.run(order)
     return session.finish()

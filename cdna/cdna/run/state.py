@@ -33,6 +33,7 @@ __all__ = ["DecodedInstruction", "Flight", "Wave"]
 ALL_LANES = (1 << 64) - 1
 LANE = np.arange(64)
 VCC, M0, EXEC, SCRATCH, XNACK = 106, 124, 126, 102, 104
+UNWRITTEN, UNDEFINED, DEFINED = 0, 1, 2  # a byte of scratch: never written, a copy of something undefined, a value
 _POISON = 0x7FA0DEAD  # a signalling NaN that is easy to recognise in a register view
 _MASKS: dict[int, Any] = {}
 # What decoding makes of an instruction and of its operands: closures over register numbers, called with a wave.
@@ -76,6 +77,7 @@ class Flight:
         lanes: mask of the lanes that take part.
         deliver: writes the registers, or memory for a store; called when the operation completes.
         region: what a store or a load into LDS will change: allocation (or the workgroup), first and last byte.
+        undefined: for each register the lanes in which a load from scratch copies something undefined; empty for none.
         pending: counters that have not yet counted it down.
     """
 
@@ -88,6 +90,7 @@ class Flight:
     scalar: bool = False
     region: tuple[Any, int, int] | None = None
     touched: tuple[Any, str] | None = None
+    undefined: tuple[int, ...] = ()
     pending: int = 1
 
 
@@ -127,7 +130,7 @@ class Wave:
     __slots__ = (
         *("F", "H", "I", "V", "block", "dpp_ok", "exec", "executed", "flight"),
         *("full", "group", "index", "lg", "mask", "mode", "pc", "rows", "s"),
-        *("scc", "scratch", "scratch_valid", "status", "valid", "vm"),
+        *("scc", "scratch", "scratch_state", "status", "valid", "vm"),
     )
 
     def __init__(
@@ -139,7 +142,7 @@ class Wave:
         self.valid = [0] * (256 + agprs)
         self.s: list[Any] = [None] * 128
         self.scratch = np.zeros((64, scratch), np.uint8)
-        self.scratch_valid = np.zeros((64, scratch), np.bool_)
+        self.scratch_state = np.full((64, scratch), UNWRITTEN, np.uint8)
         self.pc = self.scc = self.executed = 0
         self.mode = mode
         self.vm: deque[Flight] = deque()
@@ -431,6 +434,7 @@ class Program:
         decoded: the instructions ready to execute, after the first launch; no launch changes them.
         waits: whether the wait states have been found right.
         places: what LDS accesses touch, by their addresses; see :class:`cdna.run.lds.Lds`.
+        hardware_sums: matrix instructions add up as an MI300X does; see :mod:`cdna.run.matrix_sums`.
     """
 
     name: str
@@ -446,6 +450,7 @@ class Program:
     decoded: list[DecodedInstruction] | None = field(default=None, repr=False)
     waits: bool = False
     places: dict[Any, Any] = field(default_factory=dict, repr=False)
+    hardware_sums: bool = False
 
     @property
     def listing(self) -> bool:

@@ -48,9 +48,12 @@ def bits(x):
     return x.view(np.uint32).reshape(64, -1).T
 
 
-def lanes(code, v=None, s=None, mask=None, lds=0, extra=""):
-    """Execute ``code`` on one wave: ``v`` and ``s`` give registers, ``mask`` the lanes (booleans). Returns the wave."""
-    machine = prepare(text_of(code, lds, extra=extra), 1, []).machine
+def lanes(code, v=None, s=None, mask=None, lds=0, extra="", **options):
+    """Execute ``code`` on one wave: ``v`` and ``s`` give registers, ``mask`` the lanes (booleans). Returns the wave.
+
+    ``options`` are those of ``prepare``.
+    """
+    machine = prepare(text_of(code, lds, extra=extra), 1, [], **options).machine
     w = machine.start_group().waves[0]
     for first, value in (v or {}).items():
         for j, row in enumerate(bits(value)):

@@ -166,3 +166,64 @@ def test_lanes_that_reach_the_banks_together(size, write, groups):
                 lanes = np.array(sorted((i, j)))
                 cycles, ideal = bank_cycles(np.array([0, 4096]), size, lanes, write)
                 assert cycles - ideal == ((i, j) in together), (i, j)
+
+
+def test_a_mask_of_64_bits_has_sources_of_32():
+    w = h.lanes("s_bfm_b64 s[20:21], s8, s9\n s_bfm_b64 s[22:23], 64, 3\n s_bfm_b64 s[24:25], 5, 60", s={8: 40, 9: 6})
+    values = [w.s[n] | w.s[n + 1] << 32 for n in (20, 22, 24)]
+    assert values == [((1 << 40) - 1) << 6, 0, 0xF << 60]
+
+
+INDEXED = """  s_set_gpr_idx_on s8, gpr_idx({})
+  v_mov_b32_e32 v{}, v{}
+  s_set_gpr_idx_off
+"""
+
+
+def test_a_register_chosen_by_an_index():
+    rows = {20 + j: np.full(64, 100 + j, np.uint32) for j in range(4)}
+    some = np.arange(64) % 2 == 0
+    w = h.lanes("  v_mov_b32_e32 v4, 7\n" + INDEXED.format("SRC0", 4, 20), rows, {8: 0x302}, mask=some)
+    np.testing.assert_array_equal(w.V[4][some], 102)  # the low eight bits are the index
+    assert w.valid[4] == sum(1 << lane for lane in range(0, 64, 2))
+    w = h.lanes(INDEXED.format("DST", 20, 4), {**rows, 4: np.arange(64, dtype=np.uint32)}, {8: 3})
+    np.testing.assert_array_equal(w.V[23], np.arange(64))
+    assert (w.V[20] == 100).all()
+    w = h.lanes(INDEXED.format("SRC0,DST", 21, 20) + "  v_mov_b32_e32 v5, v20", rows, {8: 1})
+    assert (w.V[22] == 101).all() and (w.V[5] == 100).all()
+    undefined = INDEXED.format("SRC0", 4, 20) + "  v_add_u32_e32 v6, 1, v4"
+    for code, index, words in (
+        (undefined, 9, "v4, which was never written"),
+        (INDEXED.format("SRC0", 4, 20), 240, "reads v260 by its index, and the kernel has v0 to v255"),
+        (INDEXED.format("SRC0", 4, 20).replace("v_mov", "v_not"), 1, "v_not_b32_e32 with a register chosen"),
+        (INDEXED.format("SRC1", 4, 20), 1, "added to SRC0, to DST, or to both"),
+        (
+            "  v_mov_b32_e32 v1, 0\n  scratch_store_dword off, v1, off\n  scratch_load_dword v21, off, off\n"
+            + INDEXED.format("SRC0", 4, 20),
+            1,
+            "reads v21, which scratch_load_dword",
+        ),
+    ):
+        with pytest.raises(RunError, match=words):
+            h.lanes(code, rows, {8: index})
+
+
+DYNAMIC = """#include "guide.h"
+extern "C" __attribute__((global)) void pick(float* y, const float* a, const int* k) {
+  typedef float row __attribute__((ext_vector_type(16)));
+  row v = *(const row*)(a + 16 * thread_id());
+  for (int j = 0; j < k[0]; j++) v[(k[1] + j) & 15] += 1.0f;
+  *(row*)(y + 16 * thread_id()) = v;
+}
+"""
+
+
+def test_an_array_in_registers_as_a_compiler_indexes_it(tmp_path):
+    (tmp_path / "pick.hip").write_text(DYNAMIC)
+    text = compile_hip(tmp_path / "pick.hip")
+    assert "s_set_gpr_idx_on" in text
+    a = np.random.default_rng(0).standard_normal((64, 16)).astype(np.float32)
+    y = np.zeros_like(a)
+    run(text, 1, [y, a, np.int32([20, 3])], block=64)
+    added = np.bincount((3 + np.arange(20)) % 16, minlength=16)
+    np.testing.assert_allclose(y, a + added, rtol=1e-6, atol=1e-6)

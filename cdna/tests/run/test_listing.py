@@ -62,6 +62,15 @@ def test_the_descriptor_says_what_the_directives_say():
         assert [p[:3] for p in programs[0].parameters] == [p[:3] for p in programs[1].parameters]
 
 
+def test_a_function_comes_with_the_kernel_that_calls_it_alone():
+    text = (SAMPLES / "hip_clang22.s").read_text()
+    listing, data = (SAMPLES / "hip_clang22.objdump").read_text(), (SAMPLES / "hip_clang22.co").read_bytes()
+    for name in re.findall(r"\.amdhsa_kernel (\w+)", text):
+        for program in (_program(text, name), _program(listing, name, data)):
+            calls = any(raw.op == "s_swappc_b64" for raw in program.body)
+            assert ("_Z6helperfi" in program.labels) == calls == (name == "calls")
+
+
 def _program(source, name, code_object=None):
     return load_listing(source, name, code_object) if code_object else load_program(source, name)
 

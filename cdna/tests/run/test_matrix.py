@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Every matrix instruction of gfx942 against float64, with the lanes filled by AMD's published layouts; conversions."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
 
-from cdna.run.arithmetic import FLOAT8, f32_to_f8, round_toward_zero_f16, stochastic_f8, to_xf32
+from cdna.run.arithmetic import FLOAT8, bf16_to_f32, f32_to_f8, round_toward_zero_f16, stochastic_f8, to_xf32
 from cdna.run.matrix import SHAPES
 from tests.run import harness as h
 
@@ -177,7 +180,102 @@ def test_stochastic_rounding_is_right_on_average(kind):
     np.testing.assert_array_equal(FLOAT8[kind][stochastic_f8(exact, noise[:127], kind)], exact)
 
 
-def test_xf32_keeps_ten_bits():
+def test_xf32_cuts_off_behind_ten_bits():
     x = RNG.standard_normal(1000).astype(np.float32)
     y = to_xf32(x)
-    assert (y.view(np.uint32) & 0x1FFF == 0).all() and (np.abs(y - x) <= np.abs(x) * 2**-11).all()
+    assert (y.view(np.uint32) & 0x1FFF == 0).all()
+    assert (np.abs(y) <= np.abs(x)).all() and (np.abs(x - y) < np.abs(x) * 2**-10).all()
+    nearly = np.full(64, 1 + 2**-10 - 2**-23, np.float32)  # the nearest with ten bits would be 1 + 2**-10
+    w = h.lanes("v_mfma_f32_32x32x4_xf32 v[16:31], v[2:3], v[4:5], 0", dict.fromkeys((2, 3, 4, 5), nearly))
+    assert (w.F[16] == 4).all()
+
+
+def exponent(x, smallest):
+    return -(10**6) if x == 0 else max(math.frexp(x)[1] - 1, smallest)
+
+
+def down(x, unit, rounding=math.floor):
+    """A fraction at a multiple of ``2 ** unit``, or 0 where that is beyond reach."""
+    return Fraction(rounding(x / Fraction(2) ** unit)) * Fraction(2) ** unit if x else Fraction(0)
+
+
+def by_the_paper(a, b, c, smallest, group):
+    """One element of D after MMA-Sim's description, in fractions."""
+    for start in range(0, len(a), group):
+        pairs = list(zip(a[start : start + group], b[start : start + group], strict=True))
+        sums = []
+        for part in [pairs[::2], pairs[1::2]] if group == 16 else [pairs]:
+            places = [exponent(x, smallest) + exponent(y, smallest) for x, y in part]
+            sums.append(
+                (sum(down(Fraction(x) * Fraction(y), max(places) - 24, math.trunc) for x, y in part), max(places))
+            )
+        largest = max(place for _, place in sums)
+        total = sum(down(s, largest - 24) for s, _ in sums)
+        own = exponent(c, -126)
+        top = max(largest, own)
+        added = down(Fraction(c), top - 24) if group != 16 or own >= top - 25 else 0
+        c = float(np.float32(float(down(total, top - 31) + added)))
+    return c
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "k", "smallest", "group"),
+    [
+        ("v_mfma_f32_16x16x16_f16", "f16", 16, -14, 8),
+        ("v_mfma_f32_16x16x16_bf16", "bf16", 16, -126, 8),
+        ("v_mfma_f32_16x16x8_xf32", "xf32", 8, -126, 4),
+        ("v_mfma_f32_16x16x32_fp8_fp8", "fp8", 32, -7, 16),
+        ("v_mfma_f32_16x16x32_bf8_bf8", "bf8", 32, -15, 16),
+    ],
+)
+def test_hardware_sums_are_those_of_the_paper(name, kind, k, smallest, group):
+    # Exponents far apart, so that bits fall off everywhere; zeros and subnormal numbers among them.
+    x = (
+        RNG.standard_normal((2, 1, 16, k))
+        * 2.0 ** RNG.integers(-9, 4, (2, 1, 16, k))
+        * (RNG.random((2, 1, 16, k)) < 0.9)
+    )
+    bits = [encode(part, kind) for part in x]
+    widen = {"f16": lambda v: v.view(np.float16), "bf16": bf16_to_f32, "xf32": lambda v: to_xf32(v.view(np.float32))}
+    a, b = (widen.get(kind, lambda v: FLOAT8[kind][v])(part).astype(np.float64)[0] for part in bits)
+    each = 16 * k // 64
+    c = (RNG.standard_normal((64, 4)) * 2.0 ** RNG.integers(-30, 4, (64, 4))).astype(np.float32)
+    v = {2: lanes_of_operand(x[0], each, kind), 4: lanes_of_operand(x[1], each, kind), 8: c}
+    v = {n: np.ascontiguousarray(r).view(np.uint32) for n, r in v.items()}
+    last = each * bits[0].itemsize // 4 - 1
+    code = f"{name} v[8:11], v[2:{2 + last}], v[4:{4 + last}], v[8:11]"
+    got = np.stack([h.lanes(code, v, hardware_sums=True).F[8 + j] for j in range(4)], 1)
+    once = np.stack([h.lanes(code, v).F[8 + j] for j in range(4)], 1)
+    want = np.empty_like(got)
+    for lane in range(64):
+        for j in range(4):
+            row, column = 4 * (lane // 16) + j, lane % 16
+            want[lane, j] = by_the_paper(a[row].tolist(), b[column].tolist(), float(c[lane, j]), smallest, group)
+    np.testing.assert_array_equal(got, want)
+    assert (once != want).mean() > 0.05  # else nothing was asked
+
+
+def test_float32_is_a_chain_of_multiply_adds():
+    first = np.float32([1.0] * 16 + [2**-24] * 48)
+    w = h.lanes("v_mfma_f32_16x16x4_f32 v[8:11], v2, v3, 0", {2: first, 3: np.ones(64, np.float32)}, hardware_sums=True)
+    assert (w.F[8] == 1).all()  # three halves of the last place are lost one by one; their sum would count
+    w = h.lanes(
+        "v_mfma_f64_16x16x4_f64 v[8:15], v[2:3], v[4:5], 0",
+        {2: np.float64([1.0] * 16 + [2**-53] * 48), 4: np.ones(64)},
+        hardware_sums=True,
+    )
+    assert (np.stack([w.V[8], w.V[9]], 1).copy().view(np.float64) == 1).all()
+
+
+def test_hardware_sums_keep_infinity_and_nan():
+    ones = np.full(64, 0x3F803F80, np.uint32)  # bf16
+    for bits, want in ((0x7F80, np.inf), (0xFF80, -np.inf), (0x7FC0, np.nan)):
+        bad = ones.copy()
+        bad[0] = 0x3F80 << 16 | bits  # row 0
+        w = h.lanes(
+            "v_mfma_f32_16x16x16_bf16 v[8:11], v[2:3], v[4:5], 0",
+            {2: bad, 3: ones, 4: ones, 5: ones},
+            hardware_sums=True,
+        )
+        np.testing.assert_array_equal(w.F[8][:16], np.full(16, want, np.float32))
+        assert (w.F[9] == 16).all()

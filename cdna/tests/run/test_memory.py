@@ -381,3 +381,45 @@ def test_copies_that_differ_by_more_are_a_race(other, copies):
 def test_a_tolerance_that_makes_no_sense_is_refused(copies):
     with pytest.raises(RunError, match="copies="):
         run(h.text_of(""), 1, [], copies=copies)
+
+
+LANES = np.arange(64, dtype=np.uint32)
+SPILL = """  scratch_store_dwordx2 off, v[6:7], off offset:8
+  scratch_load_dwordx2 v[8:9], off, off offset:8
+  s_waitcnt vmcnt(0)
+"""
+
+
+def test_a_spill_carries_over_what_is_undefined():
+    """LLVM spills a pair of which one half was never written; only who computes with that half is wrong."""
+    w = h.lanes(SPILL + "  v_add_u32_e32 v10, 1, v8", {6: LANES})
+    np.testing.assert_array_equal(w.V[10], np.arange(1, 65))
+    assert w.valid[9] == 0
+    with pytest.raises(RunError, match="v9, which was never written") as e:
+        h.lanes(SPILL + "  v_add_u32_e32 v10, 1, v9", {6: LANES})
+    assert e.value.rule == "undefined"
+    # Lane by lane, and through a second spill; a value stored later is defined.
+    half = "  s_mov_b64 exec, 0xff\n  v_mov_b32_e32 v7, 5\n  s_mov_b64 exec, -1\n"
+    again = (
+        SPILL.replace("v[6:7]", "v[8:9]")
+        .replace("v[8:9], off, off", "v[12:13], off, off")
+        .replace("offset:8", "offset:16")
+    )
+    w = h.lanes(half + SPILL + again, {6: LANES})
+    assert w.valid[13] == 0xFF and (w.V[13][:8] == 5).all()
+    w = h.lanes(
+        SPILL + "  scratch_store_dword off, v6, off offset:12\n  scratch_load_dword v9, off, off offset:12\n"
+        "  s_waitcnt vmcnt(0)\n  v_mov_b32_e32 v10, v9",
+        {6: LANES},
+    )
+    np.testing.assert_array_equal(w.V[10], np.arange(64))
+
+
+def test_a_spill_still_waits_and_knows_its_address():
+    load = "  scratch_store_dword off, v6, off\n  scratch_load_dword v7, off, off\n"
+    with pytest.raises(RunError, match="v7, which scratch_load_dword"):
+        h.lanes(load + "  scratch_store_dword off, v7, off offset:4", {6: LANES})
+    with pytest.raises(RunError, match="s9, which was never written"):
+        h.lanes("  scratch_store_dword off, v6, s9", {6: LANES})
+    with pytest.raises(RunError, match="v5, which was never written"):
+        h.lanes("  scratch_store_dword v5, v6, off", {6: LANES})
