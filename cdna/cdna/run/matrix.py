@@ -219,7 +219,9 @@ def decode_matrix(a: Access, hardware_sums: bool) -> Run | None:
             total = spread(hardware_product(first * (sign_a * sign_b), get_b(w), c, (kinds[0], kinds[1])))
         else:
             total = spread(np.matmul(first, get_b(w).swapaxes(2, 3)))
-            total = total * (sign_a * sign_b) + sign_c * get_c(w) if is_f64 else total + get_c(w)
+            if is_f64:
+                total *= sign_a * sign_b
+            total += sign_c * get_c(w) if is_f64 else get_c(w)
         rows = w.block[w.row(d) : w.row(d) + registers]
         if dtype is np.float32:
             rows.view(np.float32).reshape(total.shape)[:] = total
