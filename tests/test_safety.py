@@ -107,8 +107,8 @@ def test_devices_are_written_to_and_stay_devices(tmp_path):
     with whole_file(null) as part:
         part.write_bytes(b"for a library that wants a name")
     assert stat.S_ISCHR(null.stat().st_mode) and stat.S_ISCHR(full.stat().st_mode)
-    one_line(guide("copy", "cdna.base.printable", "-o", full), "No space left")
-    assert guide("copy", "cdna.base.printable", "-o", null).returncode == 0
+    one_line(guide("copy", "common.device.seed_all", "-o", full), "No space left")
+    assert guide("copy", "common.device.seed_all", "-o", null).returncode == 0
     assert stat.S_ISCHR(null.stat().st_mode) and stat.S_ISCHR(full.stat().st_mode)
 
 
@@ -134,12 +134,12 @@ with whole_file({str(tmp_path / "a.txt")!r}) as part:
 
 
 def test_out_that_names_nothing_is_one_line():
-    one_line(guide("copy", "cdna.base.printable", "-o", ""), "no file named")
+    one_line(guide("copy", "common.device.seed_all", "-o", ""), "no file named")
 
 
 def test_a_full_disk_at_standard_output_is_one_line(tmp_path):
     full = device(tmp_path, "full", 7)
-    for words in (["list"], ["copy", "cdna.base.printable"], ["faults", "env"], ["--help"]):
+    for words in (["list"], ["copy", "common.device.seed_all"], ["faults", "env"], ["--help"]):
         with full.open("w") as out:
             command = [sys.executable, "-m", "rocm_guide.cli.main", *words]
             done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=120)
@@ -268,7 +268,7 @@ def test_a_file_name_cannot_forge_a_line_of_ours(tmp_path, monkeypatch, capsys):
         ["tunable", "check", results],
         ["tunable", "merge", results, "-o", f"{name}.out"],
         ["trace", "summary", trace],
-        ["copy", "cdna.base.printable", "-o", f"{name}.py"],
+        ["copy", "common.device.seed_all", "-o", f"{name}.py"],
         ["launch", "slurm", "-o", f"{name}.sh", "--", f"{name}.py"],
         ["fit", name],
         ["fit", f"./{name}/config.json"],
