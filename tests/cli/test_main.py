@@ -93,10 +93,10 @@ def test_doctor_fails_with_exit_code_1(tmp_path):
 
 
 def test_copy_prints_or_writes(tmp_path):
-    printed = cli("copy", "common.base.write_text").stdout
-    done = cli("copy", "common.base.write_text", "--out", str(tmp_path / "new" / "w.py"))
+    printed = cli("copy", "common.device.seed_all").stdout
+    done = cli("copy", "common.device.seed_all", "--out", str(tmp_path / "new" / "w.py"))
     assert done.returncode == 0 and (tmp_path / "new" / "w.py").read_text() == printed
-    assert "base.write_text\n" in cli("copy", "--list").stdout
+    assert "common.device.seed_all\t" in cli("copy", "--list").stdout
     assert cli("copy").returncode == 2
 
 

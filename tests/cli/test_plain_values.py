@@ -87,7 +87,7 @@ def test_as_typer_reads_it(words):
 def test_usual_calls_do_without_pydantic():
     calls = [
         ["list"],
-        ["copy", "common.base.shown"],
+        ["copy", "common.device.seed_all"],
         ["fit", "llama-3-8b", "--count", "2"],
         ["trace", "counters", "SQ_WAVES"],
     ]
