@@ -46,7 +46,7 @@ def example():
 COMMANDS: dict[str, tuple[list[str], float | None]] = {
     "help": (["--help"], 0.4),
     "list": (["list"], 0.4),
-    "copy": (["copy", "common.base.write_text"], 0.4),
+    "copy": (["copy", "common.device.seed_all"], 0.4),
     "faults": (["faults", "log", str(SAMPLES / "debugging/dmesg.txt")], 0.4),
     "trace": (["trace", "summary", str(RECORDED / "decode_b32.json.gz")], 0.4),
     "launch": (["launch", "slurm"], 0.4),

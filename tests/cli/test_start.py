@@ -25,7 +25,7 @@ LIGHT = [
     "--help",
     "--version",
     "list",
-    "copy common.base.write_text",
+    "copy common.device.seed_all",
     "copy --list",
     "launch slurm --nodes 4 -- train.py",
     f"faults log {SAMPLES / 'debugging/dmesg.txt'}",
