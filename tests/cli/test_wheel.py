@@ -96,7 +96,7 @@ def test_the_wheel_carries_every_notebook_and_data_file(wheel):
     [
         (["doctor"], "[OK]"),
         (["list"], "Start here"),
-        (["copy", "tune.tunableop.plan"], "def plan("),
+        (["copy", "device.seed_all"], "def seed_all("),
         (["script", "02"], "trainer = SFTTrainer("),
         (["fit", "llama-2-7b"], "llama-2-7b"),
         (
