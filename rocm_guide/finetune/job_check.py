@@ -150,7 +150,8 @@ def _columns(sizes: Sizes) -> dict[int, str]:
     """Return the numbers of columns of the decoder's matrices, each with the name of a matrix that has so many."""
     columns: dict[int, str] = {}
     for layer, _ in sizes.groups:
-        columns |= {inputs: name for name, (inputs, _) in reversed([*layer.matrices.items()])}
+        named = reversed([*layer.matrices.items()])
+        columns |= {inputs: name.rpartition(".")[2] for name, (inputs, _) in named}
         if layer.experts:
             columns |= {layer.expert_inner: "an expert", sizes.hidden: "an expert"}
     return columns

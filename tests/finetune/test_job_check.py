@@ -118,11 +118,13 @@ def test_the_largest_model_of_the_headers_fits_into_sixteen_gigabytes(shape, fit
         check_job(f"random:{shape}", None, **does_not)
 
 
-def test_a_family_that_nobody_counts_is_weighed_too(tmp_path, capsys):
+def test_a_family_that_only_transformers_knows_is_weighed_too(tmp_path, capsys):
     config = {"model_type": "gpt_neox", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     config |= {"intermediate_size": 128, "vocab_size": 50_000_000 // 64}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    check_job(str(tmp_path), None, training=True, group=48)
+    with pytest.raises(GuideError, match="GROUP=48: does not divide the 64 columns of query_key_value"):
+        check_job(str(tmp_path), None, training=True, group=48)
+    check_job(str(tmp_path), None, training=True, group=32)
     assert "1 x weights 0.40 " in capsys.readouterr().out  # two tables of 50 million numbers of 4 bytes
 
 
