@@ -6,8 +6,8 @@
 
 Rank 16 on all linear layers, 4 rows of 2,048 tokens, random weights made on the device, one process for each row. All
 of them recompute activations. "plain" are TRL's SFTTrainer and PEFT as they come, with PEFT's fp32 adapters; "ours" are
-Liger's kernels and adapters of the model's type; then with TRL's offloading; then with offloading and the layers'
-halves recomputed apart (rocm_guide.finetune.recompute). The peak that fit computes stands beside the measured one.
+Liger's kernels and adapters of the model's type; then with TRL's offloading. The peak that fit computes stands beside
+the measured one.
 
 "unsloth" is FastLanguageModel with use_gradient_checkpointing="unsloth" and TRL's SFTTrainer as Unsloth changes it,
 its own choices left alone, the optimizer that of the others. It loads from a folder, so one process first writes the
@@ -37,8 +37,8 @@ from rocm_guide.common.host import host_facts
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-BATCH, LENGTH, RANK, STEPS, TILES = 4, 2048, 16, 12, 4
-WAYS = ("ours, offloaded, halves", "unsloth", "ours", "plain", "ours, offloaded")
+BATCH, LENGTH, RANK, STEPS = 4, 2048, 16, 12
+WAYS = ("unsloth", "ours", "plain", "ours, offloaded")
 #: The process that writes the folder which Unsloth loads.
 WRITER = ("write", "weights")
 #: Seconds after which a process is given up.
@@ -97,7 +97,7 @@ def measure(method: str, way: str, model_shape: str, dry: bool) -> dict[str, Any
     from trl import SFTTrainer
 
     from benchmarks.memory.measure import random_model, small_tokenizer, text_rows
-    from rocm_guide.finetune import fine_tune, recompute_halves, sft_settings
+    from rocm_guide.finetune import fine_tune, sft_settings
     from rocm_guide.models import Workload, fit
     from rocm_guide.models.shapes import config_of
     from rocm_guide.models.sizes import sizes_of
@@ -105,14 +105,12 @@ def measure(method: str, way: str, model_shape: str, dry: bool) -> dict[str, Any
     assert SFTTrainer  # imported while another row still has the GPU
     wait_for_turn()
     torch.manual_seed(0)
-    plain, halves = way == "plain", "halves" in way
+    plain = way == "plain"
     batch, length, steps = sizes(dry)
     model = random_model({"model": model_shape, "method": method, "dry": dry}, torch.bfloat16)
-    if halves:
-        recompute_halves(model, TILES)
     targets = list(sizes_of(model.config).lora_targets())
     adapter = LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=targets, task_type="CAUSAL_LM")
-    changes = common_settings(dry, recompute=not halves) | {
+    changes = common_settings(dry, recompute=True) | {
         "bf16": plain or method == "qlora",
         "use_liger_kernel": not plain and not dry,
         "activation_offloading": "offloaded" in way and not dry,
@@ -124,7 +122,7 @@ def measure(method: str, way: str, model_shape: str, dry: bool) -> dict[str, Any
         done = fine_tune(model, small_tokenizer(), rows, settings, adapter=adapter, adapter_dtype=dtype)
     work = Workload(method, batch=BATCH, seq=LENGTH, rank=RANK, checkpointing=True)
     work = replace(work, adapter_fp32=plain and method == "lora", kernels="torch" if plain else "liger")
-    work = replace(work, offloading="offloaded" in way, tiles=TILES if halves else 0)
+    work = replace(work, offloading="offloaded" in way)
     row = row_of(method, way, done.tokens_per_second, done.peak_bytes, done.losses)
     return row | {"computed_peak_gib": round(fit(config_of(model_shape), work).peak / 2**30, 2)}
 

@@ -7,7 +7,6 @@ In reading order:
   updates.
 - ``sft``: Fine-tune with TRL's SFTTrainer on whatever device is there, and measure the run.
 - ``spread``: TRL's trainer for a model whose layers lie on several GPUs.
-- ``recompute``: Activation checkpointing by halves of a layer: attention in one piece, the MLP in tiles of tokens.
 - ``step_clock``: The moments when training began, was warm, and ended: the clock behind
   :func:`rocm_guide.finetune.sft.fine_tune`.
 - ``job``: The settings of a whole fine-tuning job from a few numbers, and the figures that a trainer has written
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
         wait_for,
     )
     from rocm_guide.finetune.passport import add_stage, read_passport
-    from rocm_guide.finetune.recompute import recompute_halves
     from rocm_guide.finetune.resident import close_libraries
     from rocm_guide.finetune.rows_check import check_rows
     from rocm_guide.finetune.run_folder import RunError, RunFolder, open_run
@@ -111,7 +109,6 @@ __all__ = [
     "read_passport",
     "read_processes",
     "recipe",
-    "recompute_halves",
     "record",
     "rows_of_step",
     "sft_settings",
@@ -127,7 +124,6 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     "sft",
     "spread",
-    "recompute",
     "job",
     "loopback",
     "resident",

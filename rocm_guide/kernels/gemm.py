@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-__all__ = ["CONFIGS", "GemmTile", "gemm", "reference_gemm", "tile_dot", "tile_walk"]
+__all__ = ["CONFIGS", "GemmTile", "gemm", "reference_gemm", "tile_dot"]
 
 #: The epilogues.
 ACTIVATIONS = ("none", "relu", "silu", "gelu")
@@ -320,26 +320,6 @@ def pick_gemm_tile(
     if weight and arch == "sm_90" and bits <= 16 and best.bn > best.bm:  # measured: then the tile is better upright
         return best._replace(bm=best.bn, bn=best.bm)
     return best
-
-
-def tile_walk(tiles_m: int, tiles_n: int, group: int, xcds: int = 1) -> list[tuple[int, int]]:
-    """Return the tile (row, column) of each workgroup in turn: what ``tile_order`` computes, in plain Python.
-
-    Workgroup ``i`` runs on XCD ``i % xcds``.
-
-    >>> tile_walk(2, 3, group=2)
-    [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
-    """
-    total = tiles_m * tiles_n
-    each, extra = divmod(total, xcds)
-    walk = []
-    for i in range(total):
-        xcd = i % xcds
-        at = xcd * each + min(xcd, extra) + i // xcds
-        first = at // (group * tiles_n) * group
-        rows, inside = min(tiles_m - first, group), at % (group * tiles_n)
-        walk.append((first + inside % rows, inside // rows))
-    return walk
 
 
 def is_aligned(*matrices: torch.Tensor) -> bool:

@@ -29,11 +29,8 @@ In reading order:
 - ``activations``: Activations: what the forward pass keeps for the backward pass, tensor by tensor, and what is held
   for a moment.
 - ``step``: The peak of a training step: what is in memory at each moment that can be the largest, and which one is.
-- ``recomputed``: Activations that checkpointing leaves on the device, and those while a layer, or half of one, is
-  computed again.
 - ``sharded``: Training with FSDP: what a shard of everything costs, and what is gathered whole for a moment.
 - ``work``: The work asked of a model: how it is trained or run, and on how much text.
-- ``live``: The bytes alive at a moment, tensor by tensor, on any device: what the memory formulae are compared with.
 - ``memory_planner``: Will it fit? The memory of one GPU at the peak of training, generating or serving, and the
   largest batch.
 - ``memory_plot``: The stacked plot of memory plans against the memory of the GPU.
@@ -58,7 +55,6 @@ if TYPE_CHECKING:
     from rocm_guide.models.course_data import chat
     from rocm_guide.models.evaluation import answer, exact_match
     from rocm_guide.models.layer import SizesError
-    from rocm_guide.models.live import LiveBytes
     from rocm_guide.models.load import checkpoint, load_data, load_model, load_tokenizer, meta_model
     from rocm_guide.models.memory_planner import Fit, fit
     from rocm_guide.models.memory_plot import draw_fit
@@ -83,7 +79,6 @@ __all__ = [
     "STRATEGIES",
     "Fit",
     "FitError",
-    "LiveBytes",
     "Placement",
     "PlacementError",
     "SizesError",
@@ -130,7 +125,6 @@ __getattr__, __dir__ = lazy_names(
     "states",
     "step",
     "work",
-    "live",
     "memory_planner",
     "memory_plot",
     "placement",

@@ -11,8 +11,6 @@ TRL compute them; checked against the live bytes of real steps (tests) and again
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rocm_guide.models.layer import Layer
 from rocm_guide.models.norm_activations import fused, is_casting, layer_norm_bytes, layer_norm_mlp, rms_norm_bytes
 from rocm_guide.models.sizes import Sizes
@@ -118,12 +116,6 @@ def _attention(sizes: Sizes, work: Workload, layer: Layer) -> int:
     if is_casting(sizes):
         kept += work.tokens * sizes.hidden * 2  # the masks of the two dropouts on the residual stream, a byte each
     return kept
-
-
-def without_mlp(layer: Layer) -> Layer:
-    """Return the layer as attention alone."""
-    matrices = {name: size for name, size in layer.matrices.items() if not _is_in(name, _FROM_MLP)}
-    return replace(layer, matrices=matrices, inner=0)
 
 
 def _is_in(name: str, group: tuple[str, ...]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rocm_guide.models.layer import Layer, SizesError
 
-__all__ = ["LIGER", "PLAIN_LAYERS", "has_formula"]
+__all__ = ["LIGER", "has_formula"]
 
 #: What a family's config.json may leave out, because transformers has it as a default. None: as many as heads.
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -61,8 +61,6 @@ _SAME = {"kimi_k2": "deepseek_v3"}
 FAMILIES = (*_DEFAULTS, *_SAME)
 #: Families whose norms and MLPs Liger-Kernel replaces (liger_kernel.transformers.monkey_patch).
 LIGER = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "mixtral", "qwen3_moe")
-#: Families whose layers are norm, attention, sum, norm, MLP, sum, and nothing else.
-PLAIN_LAYERS = ("llama", "mistral", "qwen2", "qwen3")
 
 
 class _Fields:

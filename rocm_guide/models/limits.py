@@ -6,7 +6,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from cdna.predict.specs import HardwareError, gpu
-from rocm_guide.models.families import FAMILIES, PLAIN_LAYERS
+from rocm_guide.models.families import FAMILIES
 from rocm_guide.models.sizes import Sizes
 from rocm_guide.models.work import FitError, Workload
 
@@ -42,7 +42,7 @@ def check_split(sizes: Sizes, work: Workload, count: int, fsdp: bool) -> None:
     Raises:
         FitError: no GPU; more tokens than the model has positions for; FSDP without training or a second GPU; a tensor
             parallelism that the heads do not divide by; quantised weights that should be trained; a family whose
-            training, or whose recomputation by halves, is not counted.
+            training is not counted.
     """
     if not isinstance(count, int) or not 1 <= count <= MOST_GPUS:
         raise FitError(f"count={count}: a plan is for one GPU or more, up to {MOST_GPUS:,}")
@@ -55,11 +55,8 @@ def check_split(sizes: Sizes, work: Workload, count: int, fsdp: bool) -> None:
     if fsdp and (count < 2 or not training):
         said = f"fsdp with count={count}, method={work.method}"
         raise FitError(f"{said}: sharding is planned for training on 2 or more GPUs")
-    if fsdp and (work.tiles or work.offloading):
-        raise FitError(f"tiles={work.tiles}, offloading={work.offloading} with fsdp: not counted here; leave them out")
-    if work.tiles and sizes.family not in PLAIN_LAYERS:
-        known = ", ".join(PLAIN_LAYERS)
-        raise FitError(f"tiles={work.tiles}: {sizes.family} has other layers than {known}; leave it out")
+    if fsdp and work.offloading:
+        raise FitError(f"offloading={work.offloading} with fsdp: not counted here; leave it out")
     if work.method == "serve" and not _divides(sizes, count):
         others = ", ".join(str(n) for n in range(1, 129) if _divides(sizes, n))
         raise FitError(

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from rocm_guide.models.activations import head_bytes, layer_saved, layer_transient, loss_tile
 from rocm_guide.models.quantized import NF4_BYTES
-from rocm_guide.models.recomputed import kept_streams, largest_half
 from rocm_guide.models.sizes import Sizes
 from rocm_guide.models.states import training_state_bytes
 from rocm_guide.models.work import Workload
 
 __all__ = ["step_moments"]
+
+#: Tensors that TRL's offloading keeps on the device until their copies have arrived: ``max_fwd_stash_size`` of
+#: ``OffloadActivations`` (trl 1.16, ``trl/models/activation_offloading.py``).
+IN_FLIGHT = 5
 
 
 def adapter_parameters_of(sizes: Sizes, work: Workload) -> int:
@@ -75,8 +78,7 @@ def step_moments(sizes: Sizes, work: Workload) -> dict[str, dict[str, int]]:
     - optimizer: all gradients, no activations.
 
     With checkpointing, "every layer's activations" are one stream of 2TH a layer, and one layer's in full while it is
-    computed again (Chen et al., arXiv:1604.06174); with tiles two streams a layer, and half a layer's. Gradients stay
-    throughout if they are accumulated.
+    computed again (Chen et al., arXiv:1604.06174). Gradients stay throughout if they are accumulated.
     """
     stored = work_states(sizes, work)
     gradients = stored.pop("gradients", 0)
@@ -91,18 +93,16 @@ def step_moments(sizes: Sizes, work: Workload) -> dict[str, dict[str, int]]:
     all_casts = kept_casts = sum(casts[layer] * count for layer, count in _counted(sizes))
     again = 0
     if work.checkpointing:
-        everything, again, kept_casts = kept_streams(sizes, work) * stream, saved[id(last)] + casts[id(last)], 0
+        streams = min(IN_FLIGHT, sizes.layers) if work.offloading else sizes.layers
+        everything, again, kept_casts = streams * stream, saved[id(last)] + casts[id(last)], 0
     before = gradients if work.accumulation > 1 else 0
     held_last, held_first = (layer_transient(sizes, work, layer) + stream for layer in (last, first))
-    late_again, first_again, first_casts = again + held_last, saved[id(first)] + held_first, casts[id(first)]
-    if work.tiles:
-        late_again, first_again, first_casts = largest_half(sizes, work, last), largest_half(sizes, work, first), 0
     return {
         # autocast keeps every cast that it made until the forward pass, which includes the loss, is over
         "forward": _moment(stored, before, everything, all_casts, kept + loss_tile(sizes, work)),
         "loss": _moment(stored, before, everything, kept_casts, kept + moment),
-        "last layer": _moment(stored, max(before, head), everything + late_again, kept_casts, 0),
-        "first layer": _moment(stored, max(before, late), first_again, first_casts, 0),
+        "last layer": _moment(stored, max(before, head), everything + again + held_last, kept_casts, 0),
+        "first layer": _moment(stored, max(before, late), saved[id(first)] + held_first, casts[id(first)], 0),
         "optimizer": _moment(stored, gradients, 0, 0, 0),
     }
 

@@ -33,8 +33,6 @@ class Workload:
         precision: "bf16" (weights, gradients and AdamW states in bf16) or "mixed" (all three in fp32, arithmetic in
             bf16 under autocast). Only for full fine-tuning; frozen weights are bf16.
         checkpointing: keep only each layer's input and compute the rest again in the backward pass.
-        tiles: with checkpointing, keep the inputs of attention and of the MLP, and compute the MLP again in so many
-            parts (:func:`rocm_guide.finetune.recompute.recompute_halves`); 0 for whole layers.
         offloading: with checkpointing, what is kept waits in the host's memory (``activation_offloading`` of TRL).
         kernels: "liger" (fused RMSNorm and SwiGLU) or "torch" (the model's own modules).
         accumulation: forward passes for each optimizer step; with two or more, gradients stay during the forward pass.
@@ -57,7 +55,6 @@ class Workload:
     targets: tuple[str, ...] = ()
     dropout: float = 0.0
     adapter_fp32: bool = True
-    tiles: int = 0
     offloading: bool = False
     share: float | None = None
     kv_bytes: int | None = None
@@ -72,11 +69,8 @@ class Workload:
         for name in ("batch", "seq", "rank", "accumulation"):
             if not isinstance(getattr(self, name), int) or not 1 <= getattr(self, name) <= LARGEST:
                 raise FitError(f"{name}={getattr(self, name)!r}: give a whole number from 1 to {LARGEST:,}")
-        if not isinstance(self.tiles, int) or not 0 <= self.tiles <= LARGEST:
-            raise FitError(f"tiles={self.tiles!r}: give a whole number from 1 to {LARGEST:,}, or 0 for whole layers")
-        for name in ("tiles", "offloading"):
-            if getattr(self, name) and not self.checkpointing:
-                raise FitError(f"{name}={getattr(self, name)!r} without checkpointing: switch that on too")
+        if self.offloading and not self.checkpointing:
+            raise FitError(f"offloading={self.offloading!r} without checkpointing: switch that on too")
         self._check_server()
         if not 0 <= self.dropout < 1:
             raise FitError(f"dropout={self.dropout}: give 0 or more and less than 1")

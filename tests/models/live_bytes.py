@@ -3,15 +3,59 @@
 
 from __future__ import annotations
 
+import weakref
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from rocm_guide.finetune.recompute import recompute_halves
-from rocm_guide.models.live import LiveBytes
 from rocm_guide.models.sizes import sizes_of
+
+
+class LiveBytes(TorchDispatchMode):
+    """A counter of the bytes of every storage that an operation makes, until it is let go.
+
+    A context manager. It sees what torch's operations return, so tensors that were there before are told to it with
+    :meth:`watch`, and what an operation needs for itself is not counted.
+
+    Attributes:
+        now, peak: bytes alive at this moment, and most of them so far.
+
+    >>> with LiveBytes() as live:
+    ...     x = torch.zeros(1000)  # 4 bytes each
+    ...     x = x + 1
+    >>> live.now, live.peak
+    (4000, 8000)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self.seen: dict[int, int] = {}
+
+    def watch(self, tensor: torch.Tensor) -> None:
+        """Count a tensor that was there before."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self.seen:
+            return
+        self.seen[key] = storage.nbytes()
+        self.now += storage.nbytes()
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._free, key)
+
+    def _free(self, key: int) -> None:
+        self.now -= self.seen.pop(key, 0)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self.watch(leaf)
+        return out
 
 
 def training_step(config: Any, work: Any) -> dict[str, int]:
@@ -23,9 +67,7 @@ def training_step(config: Any, work: Any) -> dict[str, int]:
     live, found = LiveBytes(), {}
     with live:
         model = base = AutoModelForCausalLM.from_config(config, dtype=torch.float32 if work.wide else torch.bfloat16)
-        if work.tiles:
-            recompute_halves(model, work.tiles)
-        elif work.checkpointing:
+        if work.checkpointing:
             model.gradient_checkpointing_enable()
         if work.method != "full":
             model = _adapted(model, work, sizes_of(config).lora_targets())
@@ -74,6 +116,6 @@ def _adapted(model: Any, work: Any, linear: tuple[str, ...]) -> Any:
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.to(torch.bfloat16)
-    if work.checkpointing and not work.tiles:
+    if work.checkpointing:
         model.enable_input_require_grads()
     return model

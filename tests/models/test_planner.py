@@ -12,8 +12,8 @@ import pytest
 from transformers import AutoConfig
 
 import rocm_guide.models.activations as activations
-import rocm_guide.models.recomputed as recomputed
 from rocm_guide.common.base import GuideError
+from rocm_guide.models import step
 from rocm_guide.models.memory_planner import fit, generate_moments
 from rocm_guide.models.quantized import NF4_BYTES
 from rocm_guide.models.shapes import SHAPES, config_of
@@ -73,16 +73,15 @@ def test_peak_of_a_real_step(name: str, tokens: tuple[int, int], checkpointing: 
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "mixed"])
-@pytest.mark.parametrize(("tiles", "offloading"), [(1, False), (4, False), (0, True), (4, True)])
-def test_peak_of_a_step_with_less_memory(name: str, tiles: int, offloading: bool, small_tiles, monkeypatch) -> None:
+def test_peak_of_a_step_with_offloading(name: str, small_tiles, monkeypatch) -> None:
     import trl.trainer.utils as trl_utils
 
     # A CPU's copies of the loss's tile would be all that one sees. What the stand-in offloads is away at once, and one
     # tensor at a time comes back.
     monkeypatch.setattr(trl_utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", 8)
     monkeypatch.setattr(activations, "LOSS_WORDS", 8)
-    monkeypatch.setattr(recomputed, "IN_FLIGHT", 1)
-    work = replace(CASES[name], checkpointing=True, tiles=tiles, offloading=offloading)
+    monkeypatch.setattr(step, "IN_FLIGHT", 1)
+    work = replace(CASES[name], checkpointing=True, offloading=True)
     found = training_step(small(), work)
     peak = max(sum(parts.values()) for parts in step_moments(sizes_of(small()), work).values())
     assert peak == pytest.approx(found["peak"], rel=0.10)
@@ -360,8 +359,6 @@ def test_kv_cache_is_that_of_the_inference_module() -> None:
         ({"method": "magic"}, "choose one of full, lora, qlora"),
         ({"precision": "fp8"}, "bf16, mixed"),
         ({"kernels": "cuda"}, "liger, torch"),
-        ({"tiles": -1}, "whole number from 1"),
-        ({"tiles": 4}, "without checkpointing"),
         ({"offloading": True}, "without checkpointing"),
         ({"batch": 0}, "whole number from 1"),
         ({"seq": -1}, "whole number from 1"),

@@ -36,9 +36,6 @@ def fit(
         int | None, typer.Option(help="Tokens of a row, the answer included; 2048 if the model takes so many.")
     ] = None,
     checkpointing: Annotated[bool, typer.Option("--checkpointing", help="Recompute activations.")] = False,
-    tiles: Annotated[
-        int, typer.Option(help="With --checkpointing: attention and MLP apart, the MLP in so many parts.")
-    ] = 0,
     offloading: Annotated[
         bool, typer.Option("--offloading", help="With --checkpointing: what is kept waits in the host's memory.")
     ] = False,
@@ -87,7 +84,6 @@ def fit(
         chosen,
         dropout,
         method != "qlora",
-        tiles,
         offloading,
         utilization,
         _kv_bytes(kv_cache),
@@ -176,7 +172,7 @@ def _print(plan: Fit, model: str, placement: Placement | None, fields: dict[str,
     work = plan.work
     many = f"{plan.count} x " if plan.count > 1 else ""
     how = [work.method] + [f"{work.precision} states"] * (work.method == "full") + ["FSDP"] * plan.fsdp
-    how += ["checkpointing"] * work.checkpointing + [f"halves, {work.tiles} tiles"] * bool(work.tiles)
+    how += ["checkpointing"] * work.checkpointing
     how += ["offloading"] * work.offloading + [f"weights: {plan.stored_as}"] * (plan.stored_as != "bf16")
     say(f"{shown(model)} on {many}{plan.gpu}: {', '.join(how)}; batch {work.batch} x {work.seq} tokens on each GPU")
     for name, size in {**plan.parts, **plan.overhead}.items():

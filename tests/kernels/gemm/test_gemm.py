@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
+from cdna.examples.gemm_ladder import Rung
 from rocm_guide.kernels.gemm import (
     ACTIVATIONS,
     CONFIGS,
@@ -19,7 +20,6 @@ from rocm_guide.kernels.gemm import (
     pick_gemm_tile,
     reference_gemm,
     tile_order,
-    tile_walk,
 )
 from tests.kernels.gemm.cases import TYPES, case, full_sums, values
 
@@ -158,6 +158,7 @@ def test_the_walk_in_python_is_that_of_the_kernel(device):
     for m, n, group, xcds in ((3, 5, 1, 1), (7, 4, 3, 1), (9, 9, 8, 8), (1, 20, 8, 8), (13, 2, 4, 8), (2, 2, 8, 8)):
         out = torch.full((m * n, 2), -1, dtype=torch.int32, device=device)
         numbers[(m * n,)](out, m, n, GROUP=group, XCDS=xcds)
-        walk = tile_walk(m, n, group, xcds)
+        tiles = {"BM": 1, "BN": 1, "GROUP": group, "XCDS": xcds}
+        walk = Rung("", None, tiles, "walk").order(m, n)
         assert [tuple(t) for t in out.tolist()] == walk
         assert sorted(walk) == [(i, j) for i in range(m) for j in range(n)], "every tile once"
