@@ -88,10 +88,11 @@ def configuration(kind: str) -> tuple[Any, bool]:
             default = CONFIG_MAPPING[kind](**own)
             inner = default.get_text_config(decoder=True)
             fields = {k: v for k, v in change.items() if isinstance(getattr(inner, k, None), int)} | own
-            if inner is default:
+            # Of an encoder with a decoder, the text part is a copy of the whole.
+            name = next((n for n in default.sub_configs if getattr(default, n, None) is inner), None)
+            if name is None:
                 config = CONFIG_MAPPING[kind](**fields)
             else:
-                name = next(n for n in default.sub_configs if getattr(default, n, None) is inner)
                 config = CONFIG_MAPPING[kind](**{name: type(inner)(**fields).to_dict()})
             with torch.device("meta"):
                 model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
