@@ -124,7 +124,8 @@ class Rung:
     """One step of the ladder: a kernel, its constants and its options.
 
     ``block`` is the step along K; ``grid`` names how the workgroups are numbered: ``rows`` (one for each row and
-    piece of columns), ``tiles`` (two dimensions), ``walk`` (one dimension), ``units`` (one for each compute unit).
+    piece of columns), ``tiles`` (two dimensions), ``line`` (one dimension, row by row), ``walk`` (one dimension, by
+    ``tile_of``), ``units`` (one for each compute unit).
     """
 
     name: str
@@ -143,7 +144,7 @@ class Rung:
         down, across = triton.cdiv(m, self.constants.get("BM", 1)), triton.cdiv(n, self.constants["BN"])
         if self.grid in ("rows", "tiles"):
             return down, across
-        return (down * across,) if self.grid == "walk" else (min(units, down * across),)
+        return (down * across,) if self.grid in ("line", "walk") else (min(units, down * across),)
 
     def order(self, m: int, n: int) -> list[tuple[int, int]]:
         """Return the row and column of each tile in the order in which they begin: of ``tile_of`` or of the grid.
@@ -154,6 +155,8 @@ class Rung:
         down, across = triton.cdiv(m, self.constants.get("BM", 1)), triton.cdiv(n, self.constants["BN"])
         if self.grid in ("rows", "tiles"):
             return [(p % down, p // down) for p in range(down * across)]
+        if self.grid == "line":
+            return [(p // across, p % across) for p in range(down * across)]
         group, xcds = self.constants["GROUP"], self.constants["XCDS"]
         each = triton.cdiv(down * across, xcds)
         full = down * across - (each - 1) * xcds
