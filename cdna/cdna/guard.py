@@ -189,8 +189,9 @@ class Watch:
         import numpy as np
 
         count = (region.end - region.start) // size
-        writer = region.writer.setdefault(size, np.zeros(count, np.int32))
-        reader = region.reader.setdefault(size, np.zeros(count, np.int32))
+        if size not in region.writer:
+            region.writer[size], region.reader[size] = np.zeros((2, count), np.int32)
+        writer, reader = region.writer[size], region.reader[size]
         if values is None:
             stranger = (writer[index] != 0) & (writer[index] != me)
             if stranger.any() and me not in self.atomic:
