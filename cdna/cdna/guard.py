@@ -227,12 +227,13 @@ class Watch:
 
 
 def _poison(pointers: Any) -> Any:
-    """Return bytes of 0xFF in the type that the pointers lead to."""
+    """Return NaN, or -1 of a whole number, in the type that the pointers lead to."""
     import numpy as np
     from triton.runtime import interpreter
 
     dtype = interpreter._get_np_dtype(pointers.get_element_ty())
-    data = np.full(pointers.data.shape, 0xFF, np.uint8) if dtype.itemsize == 1 else None
+    nan = 0x80 if pointers.get_element_ty().name in ("fp8e4b8", "fp8e5b16") else 0xFF  # FNUZ: the one NaN is -0
+    data = np.full(pointers.data.shape, nan, np.uint8) if dtype.itemsize == 1 else None
     if data is None:
         data = np.full((*pointers.data.shape, dtype.itemsize), 0xFF, np.uint8).view(dtype)[..., 0]
     return interpreter.TensorHandle(data.astype(dtype, copy=False), pointers.get_element_ty())

@@ -113,8 +113,9 @@ class TorchWatch:
                 made = func(*args, **(kwargs or {}))
                 if not inside[0]:
                     inputs = [t for t in _leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-                    outputs = [t for t in _leaves(made) if isinstance(t, torch.Tensor)]
-                    watch._saw(getattr(func, "__name__", str(func)), inputs, outputs)
+                    name = getattr(func, "__name__", str(func))
+                    made_here = inputs[:1] if name == "__setitem__" else _leaves(made)
+                    watch._saw(name, inputs, [t for t in made_here if isinstance(t, torch.Tensor)])
                 return made
 
         def unseen(self: Any, *arguments: Any, **options: Any) -> Any:

@@ -67,15 +67,17 @@ class _Bench:
     seconds: float
     pulse: Callable[[], None]
 
-    def run(self, arguments: tuple[Any, ...], *modes: Any, memory: int = MEMORY) -> list[Any]:
-        """Call the solution within its limits and inside of what is given."""
+    def run(self, given: tuple[Any, ...], *modes: Any, memory: int = MEMORY) -> list[Any]:
+        """Call the solution within its limits and inside of what is given; return all results."""
         self.pulse()
+        arguments = own_copies(self.puzzle, given)
         with contextlib.ExitStack() as stack:
             stack.enter_context(limits(self.seconds, memory))
             stack.enter_context(exact_conversions())
             for mode in modes:
                 stack.enter_context(mode)
-            return _as_list(self.call(*arguments))
+            returned = self.call(*arguments)
+        return all_results(self.puzzle, arguments, returned)
 
     def equals(self, got: list[Any], wanted: list[Any]) -> bool:
         """Return whether all outputs are right."""
@@ -87,6 +89,22 @@ class _Bench:
 
 def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, tuple | list) else [value]
+
+
+def own_copies(puzzle: Puzzle, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments, with copies in the same layout of those that a solution is to change."""
+    import torch
+
+    copies = list(arguments)
+    for i in puzzle.writes:
+        t = arguments[i]
+        copies[i] = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
+    return tuple(copies)
+
+
+def all_results(puzzle: Puzzle, arguments: tuple[Any, ...], returned: Any) -> list[Any]:
+    """Return what a solution returned, and the arguments that it was to change."""
+    return [*_as_list(returned), *(arguments[i] for i in puzzle.writes)]
 
 
 def _widen(value: Any) -> Any:
@@ -138,9 +156,9 @@ def compare_output(got: Any, wanted: Any, dtype: Any, absolute: float, relative:
     return said, "rounded" if bool((good | near).all()) else ""
 
 
-def compare_all(puzzle: Puzzle, arguments: tuple[Any, ...], returned: Any) -> str:
-    """Return what is wrong with what a solution returned, in one line; empty if nothing is."""
-    got, wanted = _as_list(returned), _as_list(puzzle.reference(*map(_widen, arguments)))
+def compare_all(puzzle: Puzzle, arguments: tuple[Any, ...], got: list[Any]) -> str:
+    """Return what is wrong with a solution's results, in one line; empty if nothing is."""
+    wanted = _as_list(puzzle.reference(*map(_widen, arguments)))
     if len(got) != len(wanted):
         return f"returns {len(got)} tensors; {len(wanted)} are wanted"
     dtype, pairs = _dtype(puzzle), zip(got, wanted, strict=True)
@@ -195,8 +213,8 @@ def _hint(
 def _changed(tensor: Any, kept: Any) -> bool:
     import torch
 
-    now = tensor.nan_to_num() if tensor.is_floating_point() else tensor
-    return not torch.equal(now, kept.nan_to_num() if kept.is_floating_point() else kept)
+    now, then = _widen(tensor), _widen(kept)  # FP8 has no nan_to_num
+    return not (torch.equal(now.nan_to_num(), then.nan_to_num()) if now.is_floating_point() else torch.equal(now, then))
 
 
 def _without_kernels(bench: _Bench, arguments: tuple[Any, ...], wanted: list[Any], before: list[Any]) -> str:
@@ -243,6 +261,20 @@ def _hint_of_an_address(said: str, case: Case) -> str:
     return MASK
 
 
+def _floor(bench: _Bench, case: Case, arguments: tuple[Any, ...], got: list[Any]) -> int:
+    """Return the bytes that have to be moved: every input read once, every output written once. Of an argument that is
+    to be changed, only what does change.
+    """
+    import torch
+
+    writes = bench.puzzle.writes
+    read = [a for i, a in enumerate(arguments) if isinstance(a, torch.Tensor) and i not in writes]
+    given = case.needed(*arguments) if case.needed else sum(t.numel() * t.element_size() for t in read)
+    returned = got[: len(got) - len(writes)]
+    changed = ((got[len(returned) + n] != arguments[i]).sum() * arguments[i].element_size() for n, i in enumerate(writes))
+    return int(given + sum(t.numel() * t.element_size() for t in returned) + sum(changed))
+
+
 def _run_case(bench: _Bench, case: Case) -> Verdict:
     """Run one case; ``cases`` of the verdict is 1 if it is right."""
     import torch
@@ -251,7 +283,7 @@ def _run_case(bench: _Bench, case: Case) -> Verdict:
         return _last_program(bench, case)
     puzzle, arguments = bench.puzzle, case.arguments()
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
-    before = [t.clone() if t.numel() * t.element_size() <= _LARGE else None for t in tensors]
+    kept = [t.clone() if t.numel() * t.element_size() <= _LARGE else None for t in tensors]
     wanted = _as_list(puzzle.reference(*map(_widen, arguments)))
     torches = TorchWatch(arguments, moves=puzzle.moves)
     with watch_memory(strict=True) as watch:
@@ -259,8 +291,8 @@ def _run_case(bench: _Bench, case: Case) -> Verdict:
     if error:
         said = explain_limits(error, bench.files)
         return Verdict(0, f"{case.name}: {said}", _hint_of_an_address(said, case))
-    for tensor, kept in zip(tensors, before, strict=True):
-        if kept is not None and _changed(tensor, kept):
+    for tensor, before in zip(tensors, kept, strict=True):
+        if before is not None and _changed(tensor, before):
             return Verdict(0, f"{case.name}: changes its argument", "write to a tensor of your own")
     if len(got) != len(wanted):
         return Verdict(0, f"{case.name}: returns {len(got)} tensors; {len(wanted)} are wanted")
@@ -279,9 +311,7 @@ def _run_case(bench: _Bench, case: Case) -> Verdict:
         )
     if not watch.read & torches.given:
         return Verdict(0, f"{case.name}: no kernel reads the arguments: something else has computed the result", _OWN)
-    given = case.needed(*arguments) if case.needed else sum(t.numel() * t.element_size() for t in tensors)
-    floor = given + sum(t.numel() * t.element_size() for t in got)
-    return Verdict(1, traffic=(watch.loaded + watch.stored) / floor if case.traffic else 0.0)
+    return Verdict(1, traffic=(watch.loaded + watch.stored) / _floor(bench, case, arguments, got) if case.traffic else 0)
 
 
 def judge_call(

@@ -133,6 +133,8 @@ class Puzzle:
         faults: mistakes that are known by their results.
         dtype: torch's name of the type of the result.
         moves: whether to copy is the task, so that a copy by PyTorch is a way around it.
+        writes: positions of the arguments that the solution is to change. They are results too: the reference returns
+            them as they are to be, in this order, after what the solution returns.
         starter: the code of a kernel that is right and is to be made better, where the puzzle is a repair.
         absolute, relative: the error that is allowed: ``absolute + relative * abs(reference)``.
     """
@@ -148,6 +150,7 @@ class Puzzle:
     faults: tuple[Fault, ...] = ()
     dtype: str = "float16"
     moves: bool = False
+    writes: tuple[int, ...] = ()
     absolute: float = 1e-3
     relative: float = 2e-3
     starter: str = ""
@@ -198,8 +201,8 @@ def find_puzzle(place: str, name: str = "") -> Puzzle:
     return puzzles[name]
 
 
-def far_apart(*shape: int, seed: int = 0) -> Any:
-    """Return an fp16 tensor whose first dimension has three places, 2^30 elements apart; only they take memory.
+def far_apart(*shape: int, seed: int = 0, dtype: str = "float16") -> Any:
+    """Return a tensor whose first dimension has three places, 2^30 elements apart; only they take memory.
 
     The stride fits into 32 bits, and twice the stride does not.
 
@@ -210,19 +213,19 @@ def far_apart(*shape: int, seed: int = 0) -> Any:
     import torch
 
     inner = torch.empty(shape).stride()
-    x = torch.empty_strided((3, *shape), (1 << 30, *inner), dtype=torch.float16)
+    x = torch.empty_strided((3, *shape), (1 << 30, *inner), dtype=getattr(torch, dtype))
     generator = torch.Generator().manual_seed(seed)
     for i in range(3):
         x[i] = torch.randn(*shape, generator=generator)
     return x
 
 
-def reserved(*shape: int) -> Any:
-    """Return an fp16 tensor of any size that takes no memory until it is written.
+def reserved(*shape: int, dtype: str = "float16") -> Any:
+    """Return a tensor of any size that takes no memory until it is written.
 
     >>> reserved(1 << 20, 4096).numel() == 2**32
     True
     """
     import torch
 
-    return torch.empty(*shape, dtype=torch.float16)
+    return torch.empty(*shape, dtype=getattr(torch, dtype))
