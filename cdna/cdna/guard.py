@@ -53,13 +53,13 @@ class Watch:
         loaded, stored: bytes, caches left out; an atomic operation counts as both.
         undefined: whether a lane that was masked off in a load without ``other`` was given NaN.
         races: whether to refuse results that depend on the order of programs.
-        launches: how many there were.
+        launches, programs: how many there were.
         read: where the storages begin that some program loaded from.
         atomics: atomic operations of programs.
     """
 
     def __init__(self, races: bool) -> None:
-        self.launches = 0
+        self.launches = self.programs = 0
         self.read: set[int] = set()
         self.atomics = 0
         self.loaded = 0
@@ -256,6 +256,7 @@ def watch_memory(strict: bool = False, undefined: bool = True, discard: bool = F
     builder = interpreter.interpreter_builder
     executor = interpreter.GridExecutor
     prepare, restore = executor._init_args_hst, executor._restore_args_dev
+    place = builder.set_grid_idx
     load, store = builder.create_masked_load, builder.create_masked_store
     cas, rmw = builder.create_atomic_cas, builder.create_atomic_rmw
 
@@ -282,6 +283,10 @@ def watch_memory(strict: bool = False, undefined: bool = True, discard: bool = F
             mask = interpreter.TensorHandle(mask.data & False, mask.dtype)
         return rmw(operation, pointers, value, mask, *rest)
 
+    def counted_place(*index: int) -> None:
+        watch.programs += 1
+        place(*index)
+
     def guarded_prepare(grid: Any, arguments: Any, keywords: Any) -> Any:
         host, host_keywords = prepare(grid, arguments, keywords)
         return watch.start(grid.arg_names, list(host), host_keywords)
@@ -293,6 +298,7 @@ def watch_memory(strict: bool = False, undefined: bool = True, discard: bool = F
 
     with contextlib.ExitStack() as undo:
         for owner, name, value in (
+            (builder, "set_grid_idx", counted_place),
             (builder, "create_masked_load", guarded_load),
             (builder, "create_masked_store", guarded_store),
             (builder, "create_atomic_cas", guarded_cas),

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
-from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart, reserved
+from cdna.grade.puzzle import MASK, OFFSET, ONE, Case, Expect, Fault, Puzzle, far_apart, reserved
 from rocm_guide.dojo.elementwise import normal
 
 __all__ = ["MODELS"]
@@ -57,7 +58,7 @@ def _block_meta(device: str) -> tuple[Any, ...]:
 
 def _block_views() -> tuple[Any, ...]:
     """Return operands that are parts of wider ones, and scales of a that lie column by column."""
-    a, b, sa, sb = _block_case(48, 40, 256)
+    a, b, sa, sb = _block_case(48, 140, 256)
     wide = [t.new_zeros(t.shape[0], t.shape[1] + 64) for t in (a, b)]
     for room, t in zip(wide, (a, b), strict=True):
         room[:, : t.shape[1]] = t
@@ -91,8 +92,8 @@ _BLOCK_SCALED = Puzzle(
     name="block_scaled_matmul",
     dtype="bfloat16",
     task="block_scaled_matmul(a, b, sa, sb): the product of a [M, K] and the transpose of b [N, K], both in "
-    "float8_e4m3fnuz, in bf16; sa [M, K / 128] has a scale for each row and 128 of K, sb [N / 128, K / 128] one for each "
-    "block of 128 x 128, rounded up where N or K is no multiple; multiply by them",
+    "float8_e4m3fnuz, in bf16; sa [M, K / 128] has a scale for each row and 128 of K, sb [N / 128, K / 128] one for "
+    "each block of 128 x 128, rounded up where N or K is no multiple; multiply by them",
     formula="(a.float() * sa.repeat_interleave(128, 1)) @ (b.float() * sb of each block of 128 x 128).T",
     reference=_scaled,
     cases=(
@@ -100,7 +101,7 @@ _BLOCK_SCALED = Puzzle(
         Case("32 x 256 x 128", lambda: _block_case(32, 256, 128), "the scale of b changes after 128 columns: j // 128"),
         Case("40 x 70 x 128", lambda: _block_case(40, 70, 128), MASK + "; M and N need a mask each"),
         Case("32 x 32 x 200", lambda: _block_case(32, 32, 200), _TAIL),
-        Case("1 x 1 x 1", lambda: _block_case(1, 1, 1), MASK),
+        Case("1 x 1 x 1", lambda: _block_case(1, 1, 1), ONE),
         Case("sums beyond 65,504", lambda: _block_case(32, 32, 256, 2e4), _HALF),
         Case(
             "parts of wider matrices, scales column by column", _block_views, "use all strides, those of sa and sb too"
@@ -145,7 +146,7 @@ def _grouped(x: Any, w: Any, ends: Any) -> Any:
     import torch
 
     firsts = [0, *ends.tolist()]
-    return torch.cat([x[a:b] @ w[e] for e, (a, b) in enumerate(zip(firsts, firsts[1:], strict=False))])
+    return torch.cat([x[a:b] @ w[e] for e, (a, b) in enumerate(pairwise(firsts))])
 
 
 def _experts(counts: list[int], n: int, k: int, scale: float = 1.0) -> tuple[Any, ...]:
@@ -187,10 +188,10 @@ def _far_rows() -> tuple[Any, ...]:
 
 
 def _many_rows() -> tuple[Any, ...]:
-    """Return rows that are one in memory, as many as make the output longer than 2^31 elements, all of one expert."""
+    """Return rows that are one in memory, 4,096 more than an output of 2^31 elements has, all of one expert."""
     import torch
 
-    rows = 524_352
+    rows = (1 << 19) + 4096
     return normal(1, 16).expand(rows, 16), normal(1, 16, 4096), torch.tensor([rows], dtype=torch.int32)
 
 
@@ -201,9 +202,9 @@ def _wrong_expert(shift: int) -> Any:
 _EXPERTS = "rows of one expert only in each tile: a tile begins at its expert's first row and ends at its last"
 _GROUPED = Puzzle(
     name="grouped_matmul",
-    task="grouped_matmul(x, w, ends): the product of experts: the fp16 rows x [T, K] are sorted by expert, those of expert "
-    "e begin where those of e - 1 end and end before ends[e] (int32, on the GPU: the host does not read it), and are "
-    "multiplied by w[e] of w [E, K, N], in fp16; some experts have no rows",
+    task="grouped_matmul(x, w, ends): the product of experts: the fp16 rows x [T, K] are sorted by expert; those of "
+    "expert e begin where those of e - 1 end, end before ends[e] (int32, on the GPU: the host does not read it), and "
+    "are multiplied by w[e] of w [E, K, N], in fp16; some experts have no rows",
     formula="torch._grouped_mm(x, w, offs=ends)",
     reference=_grouped,
     cases=(
@@ -214,16 +215,11 @@ _GROUPED = Puzzle(
         Case("experts without rows", lambda: _experts([0, 21, 0, 0, 30, 0], 32, 32), _EXPERTS + "; some have none"),
         Case("N = 70", lambda: _experts([20, 21], 70, 32), MASK + "; N needs one"),
         Case("K = 50", lambda: _experts([20, 21], 32, 50), _TAIL),
-        Case("one row", lambda: _experts([0, 1], 16, 16), MASK),
+        Case("one row, K = 1", lambda: _experts([0, 1], 16, 1), ONE),
         Case("sums beyond 65,504 on the way", _cancelling, _HALF),
         Case("x and w are views", _views, "x and w have strides of their own: use all five"),
         Case("rows of x 2^30 elements apart", _far_rows, OFFSET),
         Case("experts 2^30 elements apart", _far_experts, OFFSET.replace("row", "expert")),
-        Case(
-            "64 experts, 100 rows",
-            lambda: _experts([1, 3, 0, 2, 1, 0, 4, 2] * 7 + [1, 0, 1, 3, 0, 0, 3, 1], 16, 16),
-            _EXPERTS,
-        ),
         Case(
             "experts with 128 and 128 rows, bytes counted",
             lambda: _experts([128, 128], 128, 64),
@@ -231,6 +227,7 @@ _GROUPED = Puzzle(
             traffic=True,
         ),
         Case("K = 2,048, as long as the true one", lambda: _experts([8, 8], 16, 2048, 0.5), _LONG),
+        Case("24 experts, 39 rows", lambda: _experts([1, 3, 0, 2, 1, 0, 4, 2] * 3, 16, 16), _EXPERTS),
         Case("an output beyond 2^31 elements", _many_rows, OFFSET + "; y's too", last=True, wanted=False),
     ),
     shape=_experts_meta,
@@ -276,14 +273,16 @@ def _neighbours(x: Any, cos: Any, sin: Any) -> Any:
 
 
 def _tokens(tokens: int, heads: int, few: int, size: int, room: int = 40) -> tuple[Any, ...]:
-    """Return q, k, v, angles, a slot for each token in any order, every fifth without one, and two caches of numbers."""
+    """Return q, k, v, angles, a slot for each token (0 among them, every fifth without one), and two caches."""
     import torch
 
     made = [normal(tokens, h, size, seed=i) for i, h in enumerate((heads, few, few))]
     angles = 2 * normal(tokens, size // 2, seed=3, dtype="float32")
-    slots = torch.randperm(max(room, tokens), generator=torch.Generator().manual_seed(4))[:tokens].int()
+    slots = torch.randperm(room, generator=torch.Generator().manual_seed(4))
+    slots = slots[slots > 0][: tokens - 1].int()
+    slots = torch.cat([slots[:2], torch.zeros(1, dtype=torch.int32), slots[2:]])
     slots[4::5] = -1
-    caches = [normal(max(room, tokens), few, size, seed=i) for i in (5, 6)]
+    caches = [normal(room, few, size, seed=i) for i in (5, 6)]
     return *made, angles.cos(), angles.sin(), slots, *caches
 
 
@@ -300,12 +299,13 @@ def _rope_meta(device: str) -> tuple[Any, ...]:
 
 
 def _one_projection() -> tuple[Any, ...]:
-    """Return q, k and v as parts of one tensor, and caches with room behind each head."""
-    q, k, v, cos, sin, slots, keys, values = _tokens(12, 4, 2, 32)
-    both = normal(12, 8, 32, seed=9)
-    wide = [normal(40, 3, 48, seed=i)[:, :2, :32] for i in (7, 8)]
+    """Return q and k as parts of one tensor, v and the caches with room behind each head."""
+    slots = _tokens(12, 4, 2, 32)[5]
+    both = normal(12, 6, 32, seed=9)
+    apart = normal(12, 3, 64, seed=12)
+    wide = [normal(40, 3, n, seed=n)[:, :2, :32] for n in (48, 40)]
     angles = [normal(12, 64, seed=i, dtype="float32")[:, :16] for i in (10, 11)]
-    return both[:, :4], both[:, 4:6], both[:, 6:], *angles, slots, *wide
+    return both[:, :4], both[:, 4:], apart[:, :2, :32], *angles, slots, *wide
 
 
 def _far_token(which: int) -> tuple[Any, ...]:
@@ -329,10 +329,10 @@ def _many_tokens() -> tuple[Any, ...]:
 _SLOT_OFFSET = OFFSET.replace("row", "slot")
 _ROPE = Puzzle(
     name="rope_cache",
-    task="rope_cache(q, k, v, cos, sin, slots, keys, values): returns q [tokens, heads, D] rotated (RoPE) and writes k, "
-    "rotated, and v into row slots[t] of the caches keys and values [slots, few heads, D]; token t has the angles "
-    "cos[t], sin[t] (fp32, [tokens, D / 2]) for its pairs (x[d], x[d + D / 2]); a slot of -1 means: do not write; slots "
-    "is contiguous int32, all else fp16; D is a power of two and contiguous",
+    task="rope_cache(q, k, v, cos, sin, slots, keys, values): returns q [tokens, heads, D] rotated (RoPE) and writes "
+    "k, rotated, and v into row slots[t] of the caches keys and values [slots, few heads, D]; token t has the angles "
+    "cos[t], sin[t] (fp32, [tokens, D / 2]) for its pairs (x[d], x[d + D / 2]); a slot of -1 means: do not write; "
+    "slots is contiguous int32, all else fp16; D is a power of two and contiguous",
     formula="rotate(q); keys[slots] = rotate(k); values[slots] = v, rotate(x) = x * cos + rotate_half(x) * sin",
     reference=_rope,
     writes=(6, 7),
@@ -342,7 +342,9 @@ _ROPE = Puzzle(
             "5 tokens, 6 heads and 3 of 16", lambda: _tokens(5, 6, 3, 16), MASK + "; heads need not be a power of two"
         ),
         Case("one token", lambda: _tokens(1, 1, 1, 16), MASK),
-        Case("q, k and v of one projection, caches with room", _one_projection, "each of them has strides of its own"),
+        Case(
+            "q and k of one projection, v and caches with room", _one_projection, "each of them has strides of its own"
+        ),
         *(
             Case(f"tokens of {n} 2^30 elements apart", partial(_far_token, i), OFFSET.replace("row", "token"))
             for i, n in enumerate("qkv")
@@ -367,6 +369,10 @@ _ROPE = Puzzle(
             lambda *a: _rope(*a[:4], -a[4], *a[5:]),
         ),
         Fault("cos and sin are exchanged", lambda *a: _rope(*a[:3], a[4], a[3], *a[5:])),
+        Fault(
+            "slot 0 is a slot like others: only -1 means not to write",
+            lambda *a: _rope(*a[:5], a[5] - (a[5] == 0).int(), *a[6:]),
+        ),
         Fault("q is not rotated", lambda *a: [a[0], *_rope(*a)[1:]]),
         Fault(
             "k is not rotated before it is written",
@@ -415,26 +421,51 @@ def _words_meta(device: str) -> tuple[Any, ...]:
     return *made, torch.zeros(4096, dtype=torch.int64, device=device)
 
 
-def _parts_not_rescaled(x: Any, w: Any, targets: Any, block: int) -> Any:
-    """Add up weights under the maximum of their own block of words and those before, and never rescale."""
+def _loss_of(x: Any, w: Any, targets: Any, change: Any) -> Any:
+    """Compute losses as ``change`` makes them of the scores, their maximum, the log of their sum and the target's."""
     import torch
 
     scores = x @ w.T
+    top, whole = scores.max(1)[0], scores.logsumexp(1)
+    picked = scores.gather(1, targets.clamp(min=0).long()[:, None])[:, 0]
+    return torch.where(targets >= 0, change(scores, top, whole, picked), 0.0)
+
+
+def _not_rescaled(scores: Any, top: Any, whole: Any, picked: Any, block: int) -> Any:
+    """Add up weights under the maximum of their own block of words and those before, and never rescale."""
+    import torch
+
     parts = scores.split(block, 1)
     tops = torch.stack([p.max(1)[0] for p in parts], 1).cummax(1)[0]
-    total = sum((p - tops[:, i, None]).exp().sum(1) for i, p in enumerate(parts))
-    picked = scores.gather(1, targets.clamp(min=0).long()[:, None])[:, 0]
-    return torch.where(targets >= 0, tops[:, -1] + torch.as_tensor(total).log() - picked, 0.0)
+    total = torch.stack([(p - tops[:, i, None]).exp().sum(1) for i, p in enumerate(parts)]).sum(0)
+    return top + total.log() - picked
+
+
+def _next_word(x: Any, w: Any, targets: Any) -> Any:
+    import torch
+
+    after = torch.cat([w[1:], w[:1] * 0])  # behind the last word nothing is picked
+    return _losses(x, w, targets) + (x * (w - after)[targets.clamp(min=0).long()]).sum(1) * (targets >= 0)
+
+
+def _not_left_out(x: Any, w: Any, targets: Any) -> Any:
+    """Compute losses as ever, with the score 0 for a target that is no word."""
+    return (x @ w.T).logsumexp(1) - (_loss_of(x, w, targets, lambda scores, top, whole, picked: picked))
+
+
+def _changed(hint: str, change: Any) -> Fault:
+    return Fault(hint, partial(_loss_of, change=change))
 
 
 _WORDS = "words past the end must weigh nothing: a mask makes their scores -inf, not 0"
+_PARTS = "several blocks of words in each part: rescale the sum when the maximum grows; the merge of parts as well"
 _MAXIMUM = "exp overflows: subtract the running maximum, and rescale the sum when it grows; the merge as well"
 _CROSS = Puzzle(
     name="linear_cross_entropy",
     dtype="float32",
-    task="linear_cross_entropy(x, w, targets): the loss of each token, log(sum(exp(s))) - s[target] in fp32, s = x @ w.T of "
-    "the fp16 matrices x [T, D] and w [V, D], whose rows are contiguous; 0 where the target (int64, contiguous) is -100; "
-    "the scores [T, V] never reach memory",
+    task="linear_cross_entropy(x, w, targets): the loss of each token, log(sum(exp(s))) - s[target] in fp32, where "
+    "s = x @ w.T of the fp16 matrices x [T, D] and w [V, D], whose rows are contiguous; 0 where the target (int64, "
+    "contiguous) is -100; the scores [T, V] never reach memory",
     formula='torch.nn.functional.cross_entropy(x.float() @ w.float().T, targets, reduction="none")',
     reference=_losses,
     cases=(
@@ -443,7 +474,8 @@ _CROSS = Puzzle(
         ),
         Case("20 tokens, 100 words, 32 wide", lambda: _words(20, 100, 32, 0.3), _WORDS),
         Case("50 wide", lambda: _words(16, 64, 50, 0.3), _TAIL.replace("K", "D")),
-        Case("one token, one word", lambda: _words(1, 1, 16), MASK),
+        Case("one token, one word, one wide", lambda: _words(1, 1, 1), ONE),
+        Case("16 tokens, 700 words", lambda: _words(16, 700, 32, 0.3), _PARTS),
         Case("scores of some hundreds", lambda: _words(16, 700, 64, 8.0), _MAXIMUM),
         Case(
             "rows of x and w in wider matrices",
@@ -461,12 +493,12 @@ _CROSS = Puzzle(
             OFFSET + "; w's too",
         ),
         Case("128 tokens, 512 words, bytes counted", lambda: _words(128, 512, 64, 0.3), _MAXIMUM, traffic=True),
+        Case("2,048 wide, as the true ones", lambda: _words(16, 32, 2048, 0.1), _LONG.replace("K", "D")),
         Case(
             "4 tokens, 32,768 words, as many as the true ones",
             lambda: _last_words(4, 32_768, 16),
             "not all words are seen: the loop ends at their number, not after a fixed number of steps",
         ),
-        Case("2,048 wide, as the true ones", lambda: _words(16, 32, 2048, 0.1), _LONG.replace("K", "D")),
     ),
     shape=_words_meta,
     small=lambda: _words(64, 256, 64, 0.3),
@@ -479,24 +511,26 @@ _CROSS = Puzzle(
         traffic_fix="the scores stay in registers, and " + _TILE,
     ),
     faults=(
-        Fault(
-            "the target's score is not subtracted",
-            lambda x, w, t: _losses(x, w, t) + (x * w[t.clamp(min=0).long()]).sum(1),
+        _changed("the target's score is not subtracted", lambda scores, top, whole, picked: whole),
+        _changed("the log of the sum is missing", lambda scores, top, whole, picked: -picked),
+        _changed(
+            "the maximum that was subtracted is to be added again",
+            lambda scores, top, whole, picked: whole - top - picked,
         ),
-        Fault(
-            "the log of the sum is missing: only the target's score is there",
-            lambda x, w, t: -(x * w[t.clamp(min=0).long()]).sum(1),
+        _changed(
+            "log2 is not the natural logarithm: tl.log",
+            lambda scores, top, whole, picked: top + (whole - top) / 0.6931471805599453 - picked,
         ),
-        Fault("a target of -100 has no loss: 0", lambda x, w, t: _losses(x, w, t.clamp(min=0))),
+        Fault("a target of -100 has no loss: 0", _not_left_out),
+        Fault("the score of the word after the target is subtracted", _next_word),
         Fault(
             "this is the mean over the tokens: one loss for each",
-            lambda x, w, t: _losses(x, w, t).mean().expand(x.shape[0]),
+            lambda x, w, t: _losses(x, w, t).mean().expand(len(x)),
         ),
-        Fault("log2 is not the natural logarithm: tl.log", lambda x, w, t: _losses(x, w, t) / 0.6931471805599453),
         *(
-            Fault(
+            _changed(
                 "when the maximum grows, the running sum is rescaled by exp(old - new)",
-                partial(_parts_not_rescaled, block=block),
+                partial(_not_rescaled, block=block),
             )
             for block in (32, 64, 128)
         ),

@@ -38,8 +38,10 @@ def no_kernels() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def only_the_last_program() -> Iterator[None]:
-    """Let each launch inside the ``with`` block run its last program alone; it sees the true grid."""
+def only_the_last_program(back: int = 0) -> Iterator[None]:
+    """Let each launch inside the ``with`` block run its last program alone, or the one so many before it; it sees the
+    true grid.
+    """
     from triton.runtime import interpreter
 
     builder, executor = interpreter.interpreter_builder, interpreter.GridExecutor
@@ -60,7 +62,9 @@ def only_the_last_program() -> Iterator[None]:
         builder.grid_dim = true[0]
 
     def place(x: int, y: int, z: int) -> None:
-        builder.grid_idx = tuple(n - 1 for n in true[0])
+        width, height, depth = true[0]
+        number = max(width * height * depth - 1 - back, 0)
+        builder.grid_idx = (number % width, number // width % height, number // width // height)
 
     with (
         mock.patch.object(executor, "__call__", one),
@@ -113,9 +117,8 @@ class TorchWatch:
                 made = func(*args, **(kwargs or {}))
                 if not inside[0]:
                     inputs = [t for t in _leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-                    name = getattr(func, "__name__", str(func))
-                    made_here = inputs[:1] if name == "__setitem__" else _leaves(made)
-                    watch._saw(name, inputs, [t for t in made_here if isinstance(t, torch.Tensor)])
+                    outputs = [t for t in _leaves(made) if isinstance(t, torch.Tensor)]
+                    watch._saw(getattr(func, "__name__", str(func)), inputs, outputs)
                 return made
 
         def unseen(self: Any, *arguments: Any, **options: Any) -> Any:

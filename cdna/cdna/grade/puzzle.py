@@ -17,6 +17,7 @@ from cdna.base import InputError
 __all__ = [
     "MASK",
     "OFFSET",
+    "ONE",
     "Case",
     "Expect",
     "Fault",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 MASK = "a mask is missing or off by one: the last block reaches past the end"
+ONE = "one element is a whole row: the loop ends at the length, not before it, and the mask is i < n"
 OFFSET = "an offset overflows 32 bits: .to(tl.int64) on the row before it is multiplied by the stride"
 
 
@@ -49,6 +51,7 @@ class Case:
         last: True if only the last program of each launch runs: the tensors are too large for all. Its addresses are
             judged, and, where the case has ``wanted``, every element that it has written.
         wanted: True if results of the last program are compared.
+        sums: the size that sums have on the way, where they cancel: an error of a few thousandths of it is rounding.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Case:
     needed: Callable[..., int] | None = None
     last: bool = False
     wanted: bool = True
+    sums: float = 0.0
 
 
 @dataclass(frozen=True)

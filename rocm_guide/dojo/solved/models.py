@@ -240,7 +240,7 @@ def losses_kernel(targets, tops, sums, picked, losses, T, parts, BLOCK: tl.const
 
 
 def linear_cross_entropy(x: Any, w: Any, targets: Any) -> Any:
-    """Split the words into parts, each with its maximum, its sum and the target's score; a second kernel merges them."""
+    """Split the words into parts, each with maximum, sum and the target's score; a second kernel merges them."""
     (T, D), V = x.shape, w.shape[0]
     part = max(triton.cdiv(triton.cdiv(V, 16), 64) * 64, 256)
     parts = triton.cdiv(V, part)
