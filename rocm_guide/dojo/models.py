@@ -260,7 +260,7 @@ def _written(cache: Any, rows: Any, slots: Any) -> Any:
 
 
 def _rope(
-    q: Any, k: Any, v: Any, cos: Any, sin: Any, slots: Any, keys: Any, values: Any, rotate: Any = _rotated
+    q: Any, k: Any, v: Any, cos: Any, sin: Any, slots: Any, keys: Any, values: Any, *, rotate: Any = _rotated
 ) -> list[Any]:
     return [rotate(q, cos, sin), _written(keys, rotate(k, cos, sin), slots), _written(values, v, slots)]
 
@@ -366,12 +366,12 @@ _ROPE = Puzzle(
         ),
         Fault(
             "turned the other way: low * cos - high * sin, high * cos + low * sin",
-            lambda *a: _rope(*a[:4], -a[4], *a[5:]),
+            lambda q, k, v, cos, sin, *rest: _rope(q, k, v, cos, -sin, *rest),
         ),
-        Fault("cos and sin are exchanged", lambda *a: _rope(*a[:3], a[4], a[3], *a[5:])),
+        Fault("cos and sin are exchanged", lambda q, k, v, cos, sin, *rest: _rope(q, k, v, sin, cos, *rest)),
         Fault(
             "slot 0 is a slot like others: only -1 means not to write",
-            lambda *a: _rope(*a[:5], a[5] - (a[5] == 0).int(), *a[6:]),
+            lambda q, k, v, cos, sin, t, *rest: _rope(q, k, v, cos, sin, t - (t == 0).int(), *rest),
         ),
         Fault("q is not rotated", lambda *a: [a[0], *_rope(*a)[1:]]),
         Fault(

@@ -207,9 +207,9 @@ class PuzzlePath(tuple[Step, ...]):
     """The steps; printed as lines, shown as a table in a notebook."""
 
     def __repr__(self) -> str:
-        lines = [f"{'puzzle':<18} {'family':<10} level  {'taught in':<19} in PyTorch"]
+        lines = [f"{'puzzle':<20} {'family':<10} level  {'taught in':<19} in PyTorch"]
         for s in self:
-            lines.append(f"{s.puzzle:<18} {s.family:<10} {'*' * s.level:<5}  {s.taught:<19} {_find(s.puzzle).formula}")
+            lines.append(f"{s.puzzle:<20} {s.family:<10} {'*' * s.level:<5}  {s.taught:<19} {_find(s.puzzle).formula}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

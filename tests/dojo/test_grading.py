@@ -79,8 +79,10 @@ def test_puzzles_say_what_they_want():
 
 
 def longest(arguments):
-    """Elements of the longest row, sequence or K: the first dimension counts only where it is all."""
-    return max(max(a.shape[1:] or a.shape) for a in arguments if isinstance(a, torch.Tensor))
+    """Elements of the longest row, sequence or K: the first dimension counts only where it is all, also of others."""
+    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+    rows = {a.shape[0] for a in tensors if a.dim() > 1}
+    return max(max(a.shape[1:] or a.shape) for a in tensors if a.dim() > 1 or a.shape[0] not in rows)
 
 
 def beyond(tensor):

@@ -126,7 +126,7 @@ WRONG_MODELS = [
     ("stride", "grouped_matmul", "*x.stride()", "K, 1", "x and w are views"),
     ("stride", "grouped_matmul", "*w.stride()", "K * N, N, 1", "x and w are views"),
     ("overflow", "grouped_matmul", "i[:, None].to(tl.int64) * sxm", "i[:, None] * sxm", "rows of x"),
-    ("overflow", "grouped_matmul", "expert.to(tl.int64)", "expert", "experts 2.30"),
+    ("overflow", "grouped_matmul", "tl.cast(expert, tl.int64)", "expert", "experts 2.30"),
     ("overflow", "grouped_matmul", "y + i[:, None].to(tl.int64)", "y + i[:, None]", "an output beyond"),
     (
         "accumulator",
@@ -150,7 +150,7 @@ WRONG_MODELS = [
         "triton.cdiv(T, 64)",
         "nothing was written there -> too few programs",
     ),
-    ("formula", "grouped_matmul", "expert.to(tl.int64) * swe", "0 * swe", "first expert's matrix"),
+    ("formula", "grouped_matmul", "tl.cast(expert, tl.int64) * swe", "0 * swe", "first expert's matrix"),
     ("form", "grouped_matmul", "start + (number - before) * BM", "number * BM", "nothing was written there"),
     (
         "race",

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +237,7 @@ def _last_program(bench: _Bench, case: Case) -> Verdict:
     for back in (0, *(1 << n for n in range(11))):  # the last ones may be there in vain
         modes = [only_the_last_program(back), *([poison_mode()] if case.wanted else [])]
         with watch_memory() as watch:
-            got, error = attempt(lambda m=modes: bench.run(arguments, *m, memory=MEMORY + _FAR_MEMORY))
+            got, error = attempt(partial(bench.run, arguments, *modes, memory=MEMORY + _FAR_MEMORY))
         if error or watch.stored:
             break
     if error:

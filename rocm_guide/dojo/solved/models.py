@@ -92,7 +92,7 @@ def grouped_kernel(
         i = first + tl.arange(0, BM)
         j = tl.program_id(0) * BN + tl.arange(0, BN)
         left = x + i[:, None].to(tl.int64) * sxm
-        right = w + expert.to(tl.int64) * swe + j[None, :].to(tl.int64) * swn
+        right = w + tl.cast(expert, tl.int64) * swe + j[None, :].to(tl.int64) * swn
         total = tl.zeros((BM, BN), tl.float32)
         for step in range(0, K, BK):
             k = step + tl.arange(0, BK)
