@@ -53,13 +53,13 @@ class Watch:
         loaded, stored: bytes, caches left out; an atomic operation counts as both.
         undefined: whether a lane that was masked off in a load without ``other`` was given NaN.
         races: whether to refuse results that depend on the order of programs.
-        launches: how many there were.
+        launches, programs: how many there were.
         read: where the storages begin that some program loaded from.
         atomics: atomic operations of programs.
     """
 
     def __init__(self, races: bool) -> None:
-        self.launches = 0
+        self.launches = self.programs = 0
         self.read: set[int] = set()
         self.atomics = 0
         self.loaded = 0
@@ -189,8 +189,9 @@ class Watch:
         import numpy as np
 
         count = (region.end - region.start) // size
-        writer = region.writer.setdefault(size, np.zeros(count, np.int32))
-        reader = region.reader.setdefault(size, np.zeros(count, np.int32))
+        if size not in region.writer:
+            region.writer[size], region.reader[size] = np.zeros((2, count), np.int32)
+        writer, reader = region.writer[size], region.reader[size]
         if values is None:
             stranger = (writer[index] != 0) & (writer[index] != me)
             if stranger.any() and me not in self.atomic:
@@ -226,12 +227,13 @@ class Watch:
 
 
 def _poison(pointers: Any) -> Any:
-    """Return bytes of 0xFF in the type that the pointers lead to."""
+    """Return NaN, or -1 of a whole number, in the type that the pointers lead to."""
     import numpy as np
     from triton.runtime import interpreter
 
     dtype = interpreter._get_np_dtype(pointers.get_element_ty())
-    data = np.full(pointers.data.shape, 0xFF, np.uint8) if dtype.itemsize == 1 else None
+    nan = 0x80 if pointers.get_element_ty().name in ("fp8e4b8", "fp8e5b16") else 0xFF  # FNUZ: the one NaN is -0
+    data = np.full(pointers.data.shape, nan, np.uint8) if dtype.itemsize == 1 else None
     if data is None:
         data = np.full((*pointers.data.shape, dtype.itemsize), 0xFF, np.uint8).view(dtype)[..., 0]
     return interpreter.TensorHandle(data.astype(dtype, copy=False), pointers.get_element_ty())
@@ -254,6 +256,7 @@ def watch_memory(strict: bool = False, undefined: bool = True, discard: bool = F
     builder = interpreter.interpreter_builder
     executor = interpreter.GridExecutor
     prepare, restore = executor._init_args_hst, executor._restore_args_dev
+    place = builder.set_grid_idx
     load, store = builder.create_masked_load, builder.create_masked_store
     cas, rmw = builder.create_atomic_cas, builder.create_atomic_rmw
 
@@ -280,6 +283,10 @@ def watch_memory(strict: bool = False, undefined: bool = True, discard: bool = F
             mask = interpreter.TensorHandle(mask.data & False, mask.dtype)
         return rmw(operation, pointers, value, mask, *rest)
 
+    def counted_place(*index: int) -> None:
+        watch.programs += 1
+        place(*index)
+
     def guarded_prepare(grid: Any, arguments: Any, keywords: Any) -> Any:
         host, host_keywords = prepare(grid, arguments, keywords)
         return watch.start(grid.arg_names, list(host), host_keywords)
@@ -291,6 +298,7 @@ def watch_memory(strict: bool = False, undefined: bool = True, discard: bool = F
 
     with contextlib.ExitStack() as undo:
         for owner, name, value in (
+            (builder, "set_grid_idx", counted_place),
             (builder, "create_masked_load", guarded_load),
             (builder, "create_masked_store", guarded_store),
             (builder, "create_atomic_cas", guarded_cas),

@@ -108,6 +108,18 @@ def judged():
     return said
 
 
+def described():
+    """What the types of blocks say of themselves, and what a shape that is refused says."""
+    import triton.language as tl
+
+    said = [str(tl.block_type(kind, [16, 4])) for kind in (tl.float16, tl.int32, tl.pointer_type(tl.float16))]
+    try:
+        tl.block_type(tl.float16, [16, 4.0])
+    except (TypeError, ValueError) as e:
+        said.append(str(e))
+    return said
+
+
 def judged_twice():
     """The same in the quick interpreter, how often each replaced Triton's language, and whether it was put back."""
     from unittest import mock
@@ -122,7 +134,9 @@ def judged_twice():
         plain = judged()
     with mock.patch.object(interpreter, "_patch_lang", side_effect=replace) as quickly, quick_interpreter():
         quick = judged()
+        shapes = described()
     same = before == (tl.load, tl.sum, tl.tensor.__add__) and interpreter.interpreter_builder.options.sanitize_overflow
+    return plain, quick, plainly.call_count, quickly.call_count, same and shapes == described()
     return plain, quick, plainly.call_count, quickly.call_count, same
 
 

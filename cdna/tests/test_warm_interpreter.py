@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,9 @@ def leaves_processes(told):
             time.sleep(600)
     while len(open(told).read().split()) < 2 if os.path.exists(told) else True:
         time.sleep(0.01)
+def has_imported(name, told):
+    with open(told, "w") as f:
+        f.write(str(name in sys.modules))
 def kernels(told):
     import triton
     with open(told, "w") as f:
@@ -102,6 +106,17 @@ def test_one_process_interprets_and_another_compiles(module, tmp_path, monkeypat
     for interpret, said in ((True, "1 InterpretedFunction"), (False, "None JITFunction")):
         assert call_warm(module, "kernels", str(tmp_path / "told"), interpret=interpret) == (0, "")
         assert (tmp_path / "told").read_text() == said
+
+
+def test_what_a_process_has_done_first_its_forks_find_done(module, tmp_path):
+    told = str(tmp_path / "told")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(warm_interpreter._IDLE, False, [])  # one that no other test has asked for anything
+        for said in ("False", "True", "True"):  # the third finds it done
+            assert call_warm(module, "has_imported", "cdna.grade.worker", told, interpret=False) == (0, "")
+            assert Path(told).read_text() == said
+            prepare_warm(interpret=False, first=("cdna.grade.worker", "read_ahead"))
+        warm_interpreter._IDLE[False].pop().end()
 
 
 def test_a_call_that_takes_too_long_is_ended(module, tmp_path):

@@ -3,7 +3,8 @@
 
 In reading order:
 
-- ``elementwise``, ``rows``, ``products``, ``attention``: The puzzles; ``repairs``: those that begin with a slow kernel.
+- ``elementwise``, ``rows``, ``products``, ``attention``, ``models``: The puzzles; ``repairs``: those that begin with a
+  slow kernel.
 - ``listings``: Repairs of assembly listings, judged by executing them: a missing wait, bank conflicts.
 - ``catalogue``: All puzzles by name.
 - ``path``: The puzzles in the order to take them, each with its level, where it is taught, a hint and a starter.

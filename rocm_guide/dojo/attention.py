@@ -14,6 +14,7 @@ __all__ = ["ATTENTION"]
 _KEYS = "keys past the end must weigh nothing: a mask makes their scores -inf, not 0"
 _MAXIMUM = "exp overflows: subtract the running maximum, and rescale sum and output when it grows"
 _LONG = "not all keys are seen: the loop ends at the number of keys, not after a fixed number of steps"
+_CANCEL = 20.0  # values of about this size add up to nearly nothing
 _SCALE = "the scores are divided by the square root of the head's size"
 
 
@@ -36,8 +37,18 @@ def _causal(q: Any, k: Any, v: Any) -> Any:
     return _attend(q, k, v, 1)
 
 
-def _without(part: str, q: Any, k: Any, v: Any, first_hidden: int | None = None) -> Any:
-    """Compute attention with a part left out: ``divide``, or ``rescale`` when a later block has a larger maximum."""
+def _padded(q: Any, k: Any, v: Any, more: int = 0, block: int = 1) -> Any:
+    """Compute attention with ``more`` keys of zeros behind the end, and as many as fill the last block."""
+    import torch
+
+    more += -(k.shape[-2] + more) % block
+    return _attend(q, *(torch.nn.functional.pad(t, (0, 0, 0, more)) for t in (k, v)))
+
+
+def _without(part: str, q: Any, k: Any, v: Any, first_hidden: int | None = None, block: int = 64) -> Any:
+    """Compute attention with a part left out: ``divide``, or to rescale in a block with a larger maximum than those
+    before, of ``block`` keys each: ``rescale`` (sum and output) or ``output``.
+    """
     import torch
 
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
@@ -46,10 +57,11 @@ def _without(part: str, q: Any, k: Any, v: Any, first_hidden: int | None = None)
         scores = scores.masked_fill(later, float("-inf"))
     if part == "divide":
         return (scores - scores.max(-1, keepdim=True)[0]).exp() @ v
-    tops = scores.split(64, -1)
+    tops = scores.split(block, -1)
     best = torch.stack([t.max(-1)[0] for t in tops], -1).cummax(-1)[0]
-    weights = torch.cat([(t - best[..., i, None]).exp() for i, t in enumerate(tops)], -1)
-    return weights.nan_to_num() @ v / weights.nan_to_num().sum(-1, keepdim=True)
+    weights = torch.cat([(t - best[..., i, None]).exp() for i, t in enumerate(tops)], -1).nan_to_num()
+    right = (scores - best[..., -1:]).exp()
+    return weights @ v / (weights if part == "rescale" else right).sum(-1, keepdim=True)
 
 
 def _faults(causal: bool) -> tuple[Fault, ...]:
@@ -59,13 +71,18 @@ def _faults(causal: bool) -> tuple[Fault, ...]:
         Fault(_SCALE, lambda q, k, v: _attend(q, k, v, seen, 1.0)),
         Fault(_SCALE + "; here they are divided by its size", lambda q, k, v: _attend(q, k, v, seen, 1 / q.shape[-1])),
         Fault("divide by the sum of the weights, at the end", lambda q, k, v: _without("divide", q, k, v, seen)),
-        Fault(
-            "when the maximum grows, rescale sum and output alike by exp(old - new)",
-            lambda q, k, v: _without("rescale", q, k, v, seen),
+        *(
+            Fault(
+                "when the maximum grows, rescale sum and output alike by exp(old - new)",
+                partial(_without, part, first_hidden=seen, block=block),
+            )
+            for part in ("rescale", "output")
+            for block in (32, 64, 128)
         ),
     )
     if not causal:
-        return every
+        behind = ({"more": 1}, {"block": 32}, {"block": 64}, {"block": 128})
+        return every + tuple(Fault(_KEYS, partial(_padded, **more)) for more in behind)
     return (
         Fault("token i sees itself too: key j if j <= i, not j < i", lambda q, k, v: _attend(q, k, v, 0)),
         Fault("token i sees one key too many: key j if j <= i", lambda q, k, v: _attend(q, k, v, 2)),
@@ -101,11 +118,13 @@ def _many_heads(tokens: int, size: int) -> tuple[Any, ...]:
 
 
 def _large_values(tokens: int, size: int) -> tuple[Any, ...]:
-    """Return values that grow with the token to 60: whoever sums them in fp16, or leaves the last out, is far off."""
-    import torch
-
+    """Return values near 20 and then near -20, which cancel: whoever sums them in fp16, or leaves the last out, is far
+    off.
+    """
     q, k, v = _heads(1, tokens, tokens, size)
-    return q, k, v + torch.linspace(0, 60, tokens).half()[:, None]
+    v[:, : tokens // 2] += _CANCEL
+    v[:, tokens // 2 :] -= _CANCEL
+    return q, k, v
 
 
 def _by_token(heads: int, tokens: int, size: int) -> tuple[Any, ...]:
@@ -169,6 +188,11 @@ def _pages_with_room() -> tuple[Any, ...]:
     return q, wide[0][:-1, :16, :2, :32], wide[1][:-1, :16, :2, :32], table, length
 
 
+def _large_query() -> tuple[Any, ...]:
+    q, k, v = _large_values(16_384, 16)
+    return q[:, 0], k, v
+
+
 def _mixed_query() -> tuple[Any, ...]:
     q, k, v = _mixed(2, 100, 32)
     return q[:, 0].contiguous(), k, v
@@ -206,7 +230,7 @@ def _forward_cases(first: str) -> tuple[Case, ...]:
             Case(f"heads of {n} 2^30 elements apart", partial(_one_far, i, 16, 16), _HEADS_OFFSET)
             for i, n in enumerate("qkv")
         ),
-        Case("4,096 tokens, as many as the true ones", lambda: _large_values(4096, 16), _LONG, last=True),
+        Case("4,096 tokens, as many as the true ones", lambda: _large_values(4096, 16), _LONG, last=True, sums=_CANCEL),
         Case(
             "an output beyond 2^31 elements",
             lambda: _many_heads(64, 32),
@@ -297,7 +321,7 @@ ATTENTION = (
                 Case(f"heads of {n} 2^30 elements apart", partial(_one_far, i, 16, 16, True), _HEADS_OFFSET)
                 for i, n in ((1, "k"), (2, "v"))
             ),
-            Case("16,384 tokens, as many as the true ones", lambda: _one_query(1, 16_384, 16), _LONG),
+            Case("16,384 tokens, as many as the true ones", _large_query, _LONG, sums=_CANCEL),
         ),
         shape=lambda device: _meta(device, (32, 128), (32, 16384, 128), (32, 16384, 128)),
         small=lambda: _one_query(1, 512, 128),
@@ -314,7 +338,11 @@ ATTENTION = (
         formula="decode(q, k[table].flatten(0, 1)[:length].transpose(0, 1), the same of v)",
         reference=_gathered,
         cases=(
-            Case("2 heads, 128 tokens in pages of 16", lambda: _paged(2, 128, 16, 32), "the page is table[t // P]"),
+            Case(
+                "2 heads, 128 tokens in pages of 16",
+                lambda: _paged(2, 128, 16, 32),
+                "the page is table[t // P]; then check the merge",
+            ),
             Case(
                 "2 heads, 1,024 tokens",
                 lambda: _paged(2, 1024, 16, 32),
@@ -329,8 +357,8 @@ ATTENTION = (
                 lambda: _paged(1, 1, 16, 32),
                 "an empty part has maximum -inf, and -inf - -inf is NaN; what lies past the end may be NaN: mask loads",
             ),
-            Case("pages 2^30 elements apart", _pages_far_apart, "the page's offset overflows 32 bits: .to(tl.int64)"),
             Case("pages with room between them", _pages_with_room, "a page, a token and a head have strides: use them"),
+            Case("pages 2^30 elements apart", _pages_far_apart, "the page's offset overflows 32 bits: .to(tl.int64)"),
             Case("16,384 tokens, as many as the true ones", lambda: _paged(1, 16_384, 16, 16), _LONG),
         ),
         shape=_paged_meta,

@@ -7,13 +7,14 @@ from cdna.grade.puzzle import GradeError, Puzzle
 from rocm_guide.dojo.attention import ATTENTION
 from rocm_guide.dojo.elementwise import ELEMENTWISE
 from rocm_guide.dojo.listings import LISTINGS
+from rocm_guide.dojo.models import MODELS
 from rocm_guide.dojo.products import PRODUCTS
 from rocm_guide.dojo.repairs import REPAIRS
 from rocm_guide.dojo.rows import ROWS
 
 __all__ = ["PUZZLES", "find_puzzle"]
 
-PUZZLES = {p.name: p for p in (*ELEMENTWISE, *ROWS, *PRODUCTS, *ATTENTION, *REPAIRS)}
+PUZZLES = {p.name: p for p in (*ELEMENTWISE, *ROWS, *PRODUCTS, *ATTENTION, *MODELS, *REPAIRS)}
 
 
 def find_puzzle(name: str) -> Puzzle:

@@ -161,6 +161,39 @@ _STEPS = (
         _LIKE_Q,
     ),
     Step(
+        "rope_cache",
+        "models",
+        2,
+        "34 · 3",
+        "one program for each token: its angles serve all heads; load both halves of a head, store both; then its slot",
+        _LIKE_Q,
+    ),
+    Step(
+        "block_scaled_matmul",
+        "models",
+        3,
+        "33 · 6",
+        "matmul with blocks of 128 along K: the product of two blocks times its scales, then add; a new total, not "
+        "tl.dot's third argument",
+        _FP32.replace("b.shape[1]", "b.shape[0]").replace("float32", "bfloat16"),
+    ),
+    Step(
+        "grouped_matmul",
+        "models",
+        3,
+        "31 · Rung 10",
+        "cdiv(T, BLOCK) + E tiles are enough; each program walks through ends to find its expert and its first row",
+        "y = torch.empty(x.shape[0], w.shape[2], dtype=x.dtype, device=x.device)",
+    ),
+    Step(
+        "linear_cross_entropy",
+        "models",
+        3,
+        "30 · Rung 3",
+        "softmax_online over blocks of words, whose scores are tl.dot along D; split the words as decode splits tokens",
+        "losses = torch.empty(x.shape[0], dtype=torch.float32, device=x.device)",
+    ),
+    Step(
         "missing_wait",
         "listings",
         3,
@@ -174,9 +207,9 @@ class PuzzlePath(tuple[Step, ...]):
     """The steps; printed as lines, shown as a table in a notebook."""
 
     def __repr__(self) -> str:
-        lines = [f"{'puzzle':<18} {'family':<10} level  {'taught in':<19} in PyTorch"]
+        lines = [f"{'puzzle':<20} {'family':<10} level  {'taught in':<19} in PyTorch"]
         for s in self:
-            lines.append(f"{s.puzzle:<18} {s.family:<10} {'*' * s.level:<5}  {s.taught:<19} {_find(s.puzzle).formula}")
+            lines.append(f"{s.puzzle:<20} {s.family:<10} {'*' * s.level:<5}  {s.taught:<19} {_find(s.puzzle).formula}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
+from cdna.grade.puzzle import OFFSET, ONE, Case, Expect, Fault, Puzzle, far_apart
 from rocm_guide.dojo.elementwise import COLUMNS, STRIDE, normal, repeated
 
 __all__ = ["ROWS"]
@@ -74,7 +74,7 @@ def _softmax_cases(columns: int, true: int) -> tuple[Case, ...]:
             traffic=True,
         ),
         Case("3 x 1,000", lambda: (normal(3, 1000) - 8,), _NEUTRAL),
-        Case("3 x 1", lambda: (normal(3, 1),), MASK),
+        Case("3 x 1", lambda: (normal(3, 1),), ONE),
         Case("values near 1,000", lambda: (normal(3, 200, scale=20) + 1000,), _MAXIMUM),
         Case("values near -1,000", lambda: (normal(3, 200, scale=20) - 1000,), _MAXIMUM),
         Case("-inf in a third of a row", lambda: (_with_infinity(),), "a maximum that starts at 0 or at -1e4?"),
@@ -118,6 +118,7 @@ ROWS = (
         cases=(
             Case("8 x 64", lambda: (normal(8, 64),), "one sum for each row: check the axis", traffic=True),
             Case("5 x 77", lambda: (normal(5, 77),), "masked lanes must add 0: other=0"),
+            Case("3 x 1", lambda: (normal(3, 1),), ONE),
             Case("3 x 4,096, rows as long as the true ones", lambda: (normal(3, 4096),), COLUMNS),
             Case("sums beyond 65,504, the largest fp16", lambda: (normal(4, 1000).abs() * 200,), _HALF),
             Case("many small parts", lambda: (normal(2, 4000, scale=0.01) + 1,), _HALF),
@@ -175,6 +176,7 @@ ROWS = (
         cases=(
             Case("4 x 512", lambda: _norm_case(4, 512), "divide by the number of columns, and multiply by w", True),
             Case("3 x 100", lambda: _norm_case(3, 100), "the mean divides by the columns of x, not by the block"),
+            Case("3 x 1", lambda: _norm_case(3, 1), ONE),
             Case("values near 300", lambda: _norm_case(3, 100, 300), "squares overflow fp16: .to(tl.float32) first"),
             Case("a row of zeros", lambda: _norm_case(3, 64, 0.0), "eps belongs under the root"),
             Case("a large eps", lambda: _norm_case(3, 64, 1.0, 0.5), "eps belongs under the root, added to the mean"),
@@ -217,6 +219,7 @@ ROWS = (
         cases=(
             Case("4 x 512", lambda: _grad_case(4, 512), "two sums for each row: of x * x and of dy * w * x", True),
             Case("3 x 100", lambda: _grad_case(3, 100), "both means divide by the columns of x, not by the block"),
+            Case("3 x 1", lambda: _grad_case(3, 1), ONE),
             Case("values near 300", lambda: _grad_case(3, 100, 300), "squares overflow fp16: .to(tl.float32) first"),
             Case("a large eps", lambda: _grad_case(3, 64, 1.0, 0.5), "eps belongs under the root, added to the mean"),
             Case(

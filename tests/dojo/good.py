@@ -148,4 +148,32 @@ CHANGED = [
         ],
     ),
     ("lean_matmul", [("N, 128))", "N, 64))"), ("BN=128", "BN=64")]),
+    (
+        "transpose",  # which lane stores what, the compiler decides
+        [
+            ("j[:, None].to(tl.int64) * rows + i[None, :]", "j[None, :].to(tl.int64) * rows + i[:, None]"),
+            ("tl.trans(tile), mask=tl.trans(inside)", "tile, mask=inside"),
+        ],
+    ),
+    ("block_scaled_matmul", [("tl.dot(x, y)", "tl.dot(x.to(tl.float16), y.to(tl.float16))")]),
+    ("block_scaled_matmul", [("rows[:, None] * columns[None, :]", "(rows[:, None] * columns[None, :])")]),
+    (
+        "grouped_matmul",
+        [
+            ("BM=64, BN=128, BK=32", "BM=128, BN=64, BK=64"),
+            ("(N, 128), triton.cdiv(T, 64)", "(N, 64), triton.cdiv(T, 128)"),
+        ],
+    ),
+    (
+        "rope_cache",
+        [("high * c + low * s", "tl.fma(low, s, high * c)"), ("*strides, *sizes)", "*strides, *sizes, num_warps=2)")],
+    ),
+    ("linear_cross_entropy", [("BM=128, BN=64, BK=64", "BM=64, BN=128, BK=64"), ("(T, 128), parts", "(T, 64), parts")]),
+    (
+        "linear_cross_entropy",
+        [
+            ("score = tl.dot(a, b, score)", "score += tl.dot(a, b)"),
+            ("(V, 16), 64) * 64, 256", "(V, 32), 64) * 64, 128"),
+        ],
+    ),
 ]

@@ -14,7 +14,7 @@ from cdna.checks import Check
 from cdna.grade import GradeError
 from cdna.grade.puzzle import far_apart
 from cdna.testing import HEAD, run_cell
-from rocm_guide.dojo import PUZZLES, grade, grading, start
+from rocm_guide.dojo import PATH, PUZZLES, grade, grading, start
 from rocm_guide.dojo.grading import Grade
 from rocm_guide.exercises.kernel_dojo import check_banks, check_puzzle, check_round_trip, check_waits
 from tests.dojo.solutions import SOLUTIONS
@@ -79,8 +79,10 @@ def test_puzzles_say_what_they_want():
 
 
 def longest(arguments):
-    """Elements of the longest row, sequence or K: the first dimension counts only where it is all."""
-    return max(max(a.shape[1:] or a.shape) for a in arguments if isinstance(a, torch.Tensor))
+    """Elements of the longest row, sequence or K: the first dimension counts only where it is all, also of others."""
+    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+    rows = {a.shape[0] for a in tensors if a.dim() > 1}
+    return max(max(a.shape[1:] or a.shape) for a in tensors if a.dim() > 1 or a.shape[0] not in rows)
 
 
 def beyond(tensor):
@@ -103,6 +105,14 @@ def test_cases_reach_what_small_ones_hide(puzzle):
         given = [a[i] for c, a in made if isinstance(a[i], torch.Tensor) and a[i].dim() > 1 and not c.last]
         said = re.search(rf"contiguous fp16|\b{name}( \[heads, D\])? contiguous", puzzle.task)
         assert said or not given or any(not t.is_contiguous() for t in given), f"{name} is contiguous in every case"
+
+
+def test_a_loop_that_ends_an_element_early_meets_a_length_of_one():
+    """Range(0, n - 1, BLOCK) is right for every n but those that are 1 more than some blocks."""
+    looped = [p for p in PUZZLES.values() if any(p.name == s.puzzle and s.family in ("rows", "products") for s in PATH)]
+    for puzzle in [*looped, *(PUZZLES[n] for n in ("block_scaled_matmul", "grouped_matmul", "linear_cross_entropy"))]:
+        made = [c.arguments() for c in puzzle.cases if not c.last]
+        assert any(arguments[0].shape[1] == 1 for arguments in made), puzzle.name
 
 
 def test_exercises_accept_the_repair_and_refuse_the_fault(capsys):

@@ -33,11 +33,12 @@ def headings(number):
 
 def test_the_path_has_every_puzzle_once_and_goes_uphill_in_each_family():
     assert sorted(s.puzzle for s in PATH) == sorted([*PUZZLES, *LISTINGS])
-    for family in ("rows", "attention"):
+    for family in ("rows", "attention", "models"):
         levels = [s.level for s in PATH if s.family == family]
         assert len(levels) > 2 and {*levels} <= {1, 2, 3} and levels[-1] == 3, family
     order = [s.puzzle for s in PATH]
     needs = {"rms_norm_backward": "rms_norm", "attention": "softmax_online", "causal_attention": "attention"}
+    needs |= {"linear_cross_entropy": "softmax_online", "grouped_matmul": "matmul", "block_scaled_matmul": "matmul"}
     needs |= {"paged_decode": "decode", "matmul": "naive_matmul", "lean_matmul": "matmul", "split_k": "matmul"}
     assert all(order.index(before) < order.index(after) for after, before in needs.items())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.dojo.test_listings import RIGHT
 from tests.dojo.test_listings import WRONG as WRONG_LISTINGS
 from tests.in_turn import due
 
+HOUSE = Path(__file__).parents[2] / "docs" / "house.md"
 SHARES = 8  # an eighth of the tables in each run
 FAMILY = {step.puzzle: step.family for step in PATH}
 
@@ -40,7 +42,20 @@ WRONG_ONES = [(kind, name, changed(name, (old, new)), said) for kind, name, old,
 WRONG_ONES += wrong.WHOLE
 
 
+def counted(bad):
+    """The table of docs/house.md: how many wrong and bad solutions of each class each family has."""
+    families = list(dict.fromkeys(FAMILY.values()))
+    lines = [f"| class | {' | '.join(families)} | all |", f"|---{'|---' * (len(families) + 1)}|"]
+    for kind in [*wrong.CLASSES, "listings"]:
+        row = [sum(k == kind and FAMILY[n] == f for k, n in bad) for f in families]
+        lines.append(f"| {kind} | {' | '.join(str(n or '') for n in row)} | {sum(row)} |")
+    row = [sum(FAMILY[n] == f for _, n in bad) for f in families]
+    return "\n".join([*lines, f"| all | {' | '.join(map(str, row))} | {sum(row)} |"])
+
+
 def test_the_tables_are_as_long_as_a_teachers_patience():
+    table = counted([(k, n) for k, n, *_ in WRONG_ONES] + [("listings", w[1]) for w in WRONG_LISTINGS])
+    assert table in HOUSE.read_text(encoding="utf-8"), f"docs/house.md is to say\n{table}"
     right = Counter(FAMILY[name] for name, _ in RIGHT_ONES) + Counter(FAMILY[n] for n in RIGHT for _ in RIGHT[n])
     bad = Counter(FAMILY[name] for _, name, _, _ in WRONG_ONES) + Counter(FAMILY[w[1]] for w in WRONG_LISTINGS)
     for family in {*FAMILY.values()}:

@@ -38,8 +38,10 @@ def no_kernels() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def only_the_last_program() -> Iterator[None]:
-    """Let each launch inside the ``with`` block run its last program alone; it sees the true grid."""
+def only_the_last_program(back: int = 0) -> Iterator[None]:
+    """Let each launch inside the ``with`` block run its last program alone, or the one so many before it; it sees the
+    true grid.
+    """
     from triton.runtime import interpreter
 
     builder, executor = interpreter.interpreter_builder, interpreter.GridExecutor
@@ -60,7 +62,9 @@ def only_the_last_program() -> Iterator[None]:
         builder.grid_dim = true[0]
 
     def place(x: int, y: int, z: int) -> None:
-        builder.grid_idx = tuple(n - 1 for n in true[0])
+        width, height, depth = true[0]
+        number = max(width * height * depth - 1 - back, 0)
+        builder.grid_idx = (number % width, number // width % height, number // width // height)
 
     with (
         mock.patch.object(executor, "__call__", one),

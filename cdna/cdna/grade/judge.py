@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ _UNDEFINED = (
 )
 _ROUNDED = "almost right: a sum or product runs in fp16; .to(tl.float32) before you add, and accumulate in fp32"
 _NOTHING = "no kernel has stored anything yet: launch yours, as kernel[grid](…)"
-_NEVER = "the kernels ran and stored nothing: is the mask of the store ever true?"
+_NEVER = "the kernels ran and stored nothing: is the mask of the store ever true, and does its loop end at the length?"
 _UNWRITTEN = (
     "too few programs, too short a loop, or all programs on the same block: triton.cdiv(n, BLOCK) programs, "
     "range(0, n, BLOCK) steps, offsets that begin at tl.program_id(0) * BLOCK"
@@ -67,15 +68,17 @@ class _Bench:
     seconds: float
     pulse: Callable[[], None]
 
-    def run(self, arguments: tuple[Any, ...], *modes: Any, memory: int = MEMORY) -> list[Any]:
-        """Call the solution within its limits and inside of what is given."""
+    def run(self, given: tuple[Any, ...], *modes: Any, memory: int = MEMORY) -> list[Any]:
+        """Call the solution within its limits and inside of what is given; return all results."""
         self.pulse()
+        arguments = own_copies(self.puzzle, given)
         with contextlib.ExitStack() as stack:
             stack.enter_context(limits(self.seconds, memory))
             stack.enter_context(exact_conversions())
             for mode in modes:
                 stack.enter_context(mode)
-            return _as_list(self.call(*arguments))
+            returned = self.call(*arguments)
+        return all_results(self.puzzle, arguments, returned)
 
     def equals(self, got: list[Any], wanted: list[Any]) -> bool:
         """Return whether all outputs are right."""
@@ -87,6 +90,22 @@ class _Bench:
 
 def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, tuple | list) else [value]
+
+
+def own_copies(puzzle: Puzzle, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments, with copies in the same layout of those that a solution is to change."""
+    import torch
+
+    copies = list(arguments)
+    for i in puzzle.writes:
+        t = arguments[i]
+        copies[i] = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
+    return tuple(copies)
+
+
+def all_results(puzzle: Puzzle, arguments: tuple[Any, ...], returned: Any) -> list[Any]:
+    """Return what a solution returned, and the arguments that it was to change."""
+    return [*_as_list(returned), *(arguments[i] for i in puzzle.writes)]
 
 
 def _widen(value: Any) -> Any:
@@ -101,9 +120,11 @@ def _dtype(puzzle: Puzzle) -> Any:
     return getattr(torch, puzzle.dtype)
 
 
-def compare_output(got: Any, wanted: Any, dtype: Any, absolute: float, relative: float) -> tuple[str, str]:
+def compare_output(
+    got: Any, wanted: Any, dtype: Any, absolute: float, relative: float, sums: float = 0.0
+) -> tuple[str, str]:
     """Return what is wrong with an output, in one line (empty if nothing), and of which kind:
-    "form", "NaN", "overflow", "rounded" or none of these.
+    "form", "NaN", "overflow", "rounded" or none of these; ``sums`` is :attr:`~cdna.grade.puzzle.Case.sums`.
 
     >>> import torch
     >>> compare_output(torch.tensor([1.0, 3.0]), torch.tensor([1.0, 2.0]), torch.float32, 0, 0)
@@ -134,13 +155,13 @@ def compare_output(got: Any, wanted: Any, dtype: Any, absolute: float, relative:
         return said, "overflow"
     largest = float(right[right.isfinite()].abs().max()) if bool(right.isfinite().any()) else 0.0
     share, part = (0.01, 2e-3) if dtype == torch.float32 else (0.03, 2e-4)  # of the element, and of the largest
-    near = (mine - right).abs() <= share * right.abs() + part * largest
+    near = (mine - right).abs() <= share * right.abs() + part * largest + 4e-3 * sums
     return said, "rounded" if bool((good | near).all()) else ""
 
 
-def compare_all(puzzle: Puzzle, arguments: tuple[Any, ...], returned: Any) -> str:
-    """Return what is wrong with what a solution returned, in one line; empty if nothing is."""
-    got, wanted = _as_list(returned), _as_list(puzzle.reference(*map(_widen, arguments)))
+def compare_all(puzzle: Puzzle, arguments: tuple[Any, ...], got: list[Any]) -> str:
+    """Return what is wrong with a solution's results, in one line; empty if nothing is."""
+    wanted = _as_list(puzzle.reference(*map(_widen, arguments)))
     if len(got) != len(wanted):
         return f"returns {len(got)} tensors; {len(wanted)} are wanted"
     dtype, pairs = _dtype(puzzle), zip(got, wanted, strict=True)
@@ -179,7 +200,7 @@ def _hint(
     if kind == "form":
         return "", ""
     if not watch.launches or not watch.stored:
-        return "", _NEVER if watch.launches and watch.loaded else _NOTHING
+        return "", _NEVER if watch.programs else _NOTHING
     more, hint = _why_nan(bench, arguments, got, watch) if kind == "NaN" else ("", "")
     if hint:
         return more, hint
@@ -195,8 +216,8 @@ def _hint(
 def _changed(tensor: Any, kept: Any) -> bool:
     import torch
 
-    now = tensor.nan_to_num() if tensor.is_floating_point() else tensor
-    return not torch.equal(now, kept.nan_to_num() if kept.is_floating_point() else kept)
+    now, then = _widen(tensor), _widen(kept)  # FP8 has no nan_to_num
+    return not (torch.equal(now.nan_to_num(), then.nan_to_num()) if now.is_floating_point() else torch.equal(now, then))
 
 
 def _without_kernels(bench: _Bench, arguments: tuple[Any, ...], wanted: list[Any], before: list[Any]) -> str:
@@ -213,9 +234,12 @@ def _without_kernels(bench: _Bench, arguments: tuple[Any, ...], wanted: list[Any
 def _last_program(bench: _Bench, case: Case) -> Verdict:
     """Judge the addresses of the last program of each launch, and what it has written."""
     arguments = case.arguments()
-    modes = [only_the_last_program(), *([poison_mode()] if case.wanted else [])]
-    with watch_memory() as watch:
-        got, error = attempt(lambda: bench.run(arguments, *modes, memory=MEMORY + _FAR_MEMORY))
+    for back in (0, *(1 << n for n in range(11))):  # the last ones may be there in vain
+        modes = [only_the_last_program(back), *([poison_mode()] if case.wanted else [])]
+        with watch_memory() as watch:
+            got, error = attempt(partial(bench.run, arguments, *modes, memory=MEMORY + _FAR_MEMORY))
+        if error or watch.stored:
+            break
     if error:
         said = explain_limits(error, bench.files, MEMORY + _FAR_MEMORY)
         # The whole of it was judged in smaller cases; here only addresses count.
@@ -226,7 +250,8 @@ def _last_program(bench: _Bench, case: Case) -> Verdict:
     dtype = _dtype(p)
     for mine, right in zip(got, wanted, strict=True):
         written = ~mine.isnan()
-        said, kind = compare_output(mine.where(written, right.to(dtype)), right, dtype, p.absolute, p.relative)
+        shown = mine.where(written, right.to(dtype))
+        said, kind = compare_output(shown, right, dtype, p.absolute, p.relative, case.sums)
         if said:
             return Verdict(0, f"{case.name}, last program: {said}", _ROUNDED if kind == "rounded" else case.hint)
     return Verdict(1)
@@ -243,6 +268,22 @@ def _hint_of_an_address(said: str, case: Case) -> str:
     return MASK
 
 
+def _floor(bench: _Bench, case: Case, arguments: tuple[Any, ...], got: list[Any]) -> int:
+    """Return the bytes that have to be moved: every input read once, every output written once. Of an argument that is
+    to be changed, only what does change.
+    """
+    import torch
+
+    writes = bench.puzzle.writes
+    read = [a for i, a in enumerate(arguments) if isinstance(a, torch.Tensor) and i not in writes]
+    given = case.needed(*arguments) if case.needed else sum(t.numel() * t.element_size() for t in read)
+    returned = got[: len(got) - len(writes)]
+    changed = (
+        (got[len(returned) + n] != arguments[i]).sum() * arguments[i].element_size() for n, i in enumerate(writes)
+    )
+    return int(given + sum(t.numel() * t.element_size() for t in returned) + sum(changed))
+
+
 def _run_case(bench: _Bench, case: Case) -> Verdict:
     """Run one case; ``cases`` of the verdict is 1 if it is right."""
     import torch
@@ -251,7 +292,7 @@ def _run_case(bench: _Bench, case: Case) -> Verdict:
         return _last_program(bench, case)
     puzzle, arguments = bench.puzzle, case.arguments()
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
-    before = [t.clone() if t.numel() * t.element_size() <= _LARGE else None for t in tensors]
+    kept = [t.clone() if t.numel() * t.element_size() <= _LARGE else None for t in tensors]
     wanted = _as_list(puzzle.reference(*map(_widen, arguments)))
     torches = TorchWatch(arguments, moves=puzzle.moves)
     with watch_memory(strict=True) as watch:
@@ -259,13 +300,13 @@ def _run_case(bench: _Bench, case: Case) -> Verdict:
     if error:
         said = explain_limits(error, bench.files)
         return Verdict(0, f"{case.name}: {said}", _hint_of_an_address(said, case))
-    for tensor, kept in zip(tensors, before, strict=True):
-        if kept is not None and _changed(tensor, kept):
+    for tensor, before in zip(tensors, kept, strict=True):
+        if before is not None and _changed(tensor, before):
             return Verdict(0, f"{case.name}: changes its argument", "write to a tensor of your own")
     if len(got) != len(wanted):
         return Verdict(0, f"{case.name}: returns {len(got)} tensors; {len(wanted)} are wanted")
     for mine, right in zip(got, wanted, strict=True):
-        said, kind = compare_output(mine, right, _dtype(puzzle), puzzle.absolute, puzzle.relative)
+        said, kind = compare_output(mine, right, _dtype(puzzle), puzzle.absolute, puzzle.relative, case.sums)
         if said:
             more, hint = _hint(bench, case, arguments, got, kind, watch)
             return Verdict(0, f"{case.name}: {said}{more}", hint)
@@ -279,9 +320,9 @@ def _run_case(bench: _Bench, case: Case) -> Verdict:
         )
     if not watch.read & torches.given:
         return Verdict(0, f"{case.name}: no kernel reads the arguments: something else has computed the result", _OWN)
-    given = case.needed(*arguments) if case.needed else sum(t.numel() * t.element_size() for t in tensors)
-    floor = given + sum(t.numel() * t.element_size() for t in got)
-    return Verdict(1, traffic=(watch.loaded + watch.stored) / floor if case.traffic else 0.0)
+    return Verdict(
+        1, traffic=(watch.loaded + watch.stored) / _floor(bench, case, arguments, got) if case.traffic else 0
+    )
 
 
 def judge_call(

@@ -17,6 +17,7 @@ from cdna.base import InputError
 __all__ = [
     "MASK",
     "OFFSET",
+    "ONE",
     "Case",
     "Expect",
     "Fault",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 MASK = "a mask is missing or off by one: the last block reaches past the end"
+ONE = "one element is a whole row: the loop ends at the length, not before it, and the mask is i < n"
 OFFSET = "an offset overflows 32 bits: .to(tl.int64) on the row before it is multiplied by the stride"
 
 
@@ -49,6 +51,7 @@ class Case:
         last: True if only the last program of each launch runs: the tensors are too large for all. Its addresses are
             judged, and, where the case has ``wanted``, every element that it has written.
         wanted: True if results of the last program are compared.
+        sums: the size that sums have on the way, where they cancel: an error of a few thousandths of it is rounding.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Case:
     needed: Callable[..., int] | None = None
     last: bool = False
     wanted: bool = True
+    sums: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,8 @@ class Puzzle:
         faults: mistakes that are known by their results.
         dtype: torch's name of the type of the result.
         moves: whether to copy is the task, so that a copy by PyTorch is a way around it.
+        writes: positions of the arguments that the solution is to change. They are results too: the reference returns
+            them as they are to be, in this order, after what the solution returns.
         starter: the code of a kernel that is right and is to be made better, where the puzzle is a repair.
         absolute, relative: the error that is allowed: ``absolute + relative * abs(reference)``.
     """
@@ -148,6 +154,7 @@ class Puzzle:
     faults: tuple[Fault, ...] = ()
     dtype: str = "float16"
     moves: bool = False
+    writes: tuple[int, ...] = ()
     absolute: float = 1e-3
     relative: float = 2e-3
     starter: str = ""
@@ -198,8 +205,8 @@ def find_puzzle(place: str, name: str = "") -> Puzzle:
     return puzzles[name]
 
 
-def far_apart(*shape: int, seed: int = 0) -> Any:
-    """Return an fp16 tensor whose first dimension has three places, 2^30 elements apart; only they take memory.
+def far_apart(*shape: int, seed: int = 0, dtype: str = "float16") -> Any:
+    """Return a tensor whose first dimension has three places, 2^30 elements apart; only they take memory.
 
     The stride fits into 32 bits, and twice the stride does not.
 
@@ -210,19 +217,19 @@ def far_apart(*shape: int, seed: int = 0) -> Any:
     import torch
 
     inner = torch.empty(shape).stride()
-    x = torch.empty_strided((3, *shape), (1 << 30, *inner), dtype=torch.float16)
+    x = torch.empty_strided((3, *shape), (1 << 30, *inner), dtype=getattr(torch, dtype))
     generator = torch.Generator().manual_seed(seed)
     for i in range(3):
         x[i] = torch.randn(*shape, generator=generator)
     return x
 
 
-def reserved(*shape: int) -> Any:
-    """Return an fp16 tensor of any size that takes no memory until it is written.
+def reserved(*shape: int, dtype: str = "float16") -> Any:
+    """Return a tensor of any size that takes no memory until it is written.
 
     >>> reserved(1 << 20, 4096).numel() == 2**32
     True
     """
     import torch
 
-    return torch.empty(*shape, dtype=torch.float16)
+    return torch.empty(*shape, dtype=getattr(torch, dtype))

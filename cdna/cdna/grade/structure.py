@@ -16,7 +16,7 @@ from cdna.checks import Check, Status
 from cdna.compile_errors import explain_compile_error, foreign_assembly
 from cdna.dry_run.driver import dry_run
 from cdna.dry_run.recorder import Launch
-from cdna.grade.judge import compare_all
+from cdna.grade.judge import all_results, compare_all, own_copies
 from cdna.grade.limits import SECONDS, attempt, confine, explain_limits, limits
 from cdna.grade.puzzle import Expect, GradeError, Puzzle, find_puzzle
 from cdna.kernel_source import unpack_objects
@@ -136,7 +136,8 @@ def _execute(call: Callable[..., Any], puzzle: Puzzle, seconds: float, files: li
     """Execute the machine code at a small shape: the checks of it, and the lines its loads touched as a multiple of
     those that they need (0 if that is not known).
     """
-    arguments = puzzle.small()
+    given = puzzle.small()
+    arguments = own_copies(puzzle, given)
     with limits(seconds), executed_on_gfx942() as done:
         got, error = attempt(lambda: call(*arguments))
     if isinstance(error, RunError):
@@ -149,7 +150,7 @@ def _execute(call: Callable[..., Any], puzzle: Puzzle, seconds: float, files: li
         return [
             Check("WARN" if slow else "FAIL", "executed", f"not executed to its end: {said}" if slow else said)
         ], 0.0
-    if said := compare_all(puzzle, arguments, got):
+    if said := compare_all(puzzle, given, all_results(puzzle, arguments, got)):
         fix = "right in the interpreter and wrong as machine code: sums in fp16, or code that asks where it runs"
         return [Check("FAIL", "executed", said, fix)], 0.0
     text = f"the same result from {sum(x.result.executed for x in done.launches):,} instructions of gfx942"

@@ -6,6 +6,8 @@ It takes a moment, and a solution that crashes, sleeps or takes all memory takes
 
 from __future__ import annotations
 
+import importlib
+import os
 import pickle
 import tempfile
 from collections.abc import Callable
@@ -39,10 +41,26 @@ def _answer(what: Callable[..., Any], source: str, target: str, beat: str) -> No
     Path(target).write_bytes(pickle.dumps(what(*arguments, beat)))
 
 
+def read_ahead() -> None:
+    """Do once what each judgement in this process would do, up to a second of work: import Triton's Gluon; where
+    kernels are compiled, also PyTorch's shapes of tensors without memory, which bring sympy, and compute Triton's
+    digest of itself, by which it finds what it has compiled.
+    """
+    importlib.import_module("triton.experimental.gluon")
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return
+    importlib.import_module("torch.fx.experimental.symbolic_shapes")
+    from triton.runtime import cache
+
+    if hasattr(cache, "triton_key"):  # not so called in every release
+        cache.triton_key()
+
+
 def prepare_workers() -> None:
     """Start both processes, if they are not there, and do not wait for them."""
-    prepare_warm(interpret=True)
-    prepare_warm(interpret=False)
+    ahead = read_ahead.__module__, read_ahead.__name__
+    prepare_warm(interpret=True, first=ahead)
+    prepare_warm(interpret=False, first=ahead)
 
 
 def _ask(function: Callable[..., None], seconds: float, *arguments: Any) -> tuple[Any, str]:

@@ -10,8 +10,9 @@ What Triton 3.9 interprets and 3.6 to 3.8 do not, for every Triton that pyprojec
 
 Work whose result the interpreter throws away, a half or more of its time: it replaces the functions of
 ``triton.language`` again for every call of one kernel function by another, ``tl.sum`` and ``tl.cdiv`` among them,
-although the launch has done so already. And for every sum, difference and product of integers it computes whether it
-overflows, for an assertion that is only made in debug mode.
+although the launch has done so already. For every sum, difference and product of integers it computes whether it
+overflows, for an assertion that is only made in debug mode. And with each block it describes its shape anew, number by
+number.
 
 Narrow types: it cuts bf16 off instead of rounding it, rounds FP8 half up, and computes with the bit patterns of bf16 as
 if they were whole numbers. PyTorch's conversions round to nearest, ties to even, as an MI300X does.
@@ -76,6 +77,36 @@ def _languages(function: Callable[..., Any]) -> set[int]:
 
 
 @contextlib.contextmanager
+def _shapes_once() -> Iterator[None]:
+    """Let each shape of a block, and of a tensor, be described once inside the ``with`` block, and looked up then."""
+    from triton.language import core
+
+    describe_block, describe_tensor = core.block_type.__init__, core.tensor.__init__
+    blocks: dict[Any, dict[str, Any]] = {}
+    tensors: dict[str, dict[str, Any]] = {}
+
+    def block(self: Any, element_ty: Any, shape: Any) -> None:
+        sizes = [n if type(n) is int else getattr(n, "value", n) for n in shape]
+        key = element_ty.name, *sizes, *map(type, sizes)  # 1.0 is equal to 1, and Triton refuses it
+        if key not in blocks:
+            describe_block(self, element_ty, shape)
+            blocks[key] = vars(self).copy()
+        self.__dict__.update(blocks[key], element_ty=element_ty)
+
+    def tensor(self: Any, handle: Any, type: Any) -> None:
+        if type.name not in tensors:  # "<[16, 32], fp16>" says everything of a shape
+            describe_tensor(self, handle, type)
+            tensors[type.name] = vars(self).copy()
+        self.__dict__.update(tensors[type.name], handle=handle, type=type, dtype=type.scalar)
+
+    with (
+        mock.patch.object(core.block_type, "__init__", block),
+        mock.patch.object(core.tensor, "__init__", tensor),
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def quick_interpreter() -> Iterator[None]:
     """Make interpreted launches inside the ``with`` block do the same with less work; for processes that interpret
     kernels.
@@ -124,6 +155,7 @@ def quick_interpreter() -> Iterator[None]:
         undo.enter_context(mock.patch.object(interpreter, "_patch_lang", replace_once))
         undo.enter_context(mock.patch.object(interpreter, "_get_np_dtype", np_dtype_once))
         undo.enter_context(mock.patch.object(executor, "__call__", launch_marked))
+        undo.enter_context(_shapes_once())
         options = builder.options
         if not options.debug and hasattr(options, "sanitize_overflow"):
             plain = dataclasses.replace(options, sanitize_overflow=False)

@@ -138,7 +138,8 @@ def _wait_for(child: int, beat: str, quiet: float | None) -> int | None:
 def serve() -> None:
     """Do, in the process that waits, a call for each line of the standard input, until that ends.
 
-    A line is a request in JSON; its answer is a line with the exit code, negative for a signal.
+    A line is a request in JSON; its answer is a line with the exit code, negative for a signal. A request with
+    ``prepare`` alone is done here, so that later forks have what it imports, and has no answer.
     """
     for module in ("torch", "triton.language"):
         importlib.import_module(module)  # here once, so that the forks have it
@@ -149,6 +150,10 @@ def serve() -> None:
         prctl.prctl(_SUBREAPER, 1)
     for line in iter(sys.stdin.readline, ""):
         request = json.loads(line)
+        if "prepare" in request:
+            module, name = request["prepare"]
+            getattr(importlib.import_module(module), name)()
+            continue
         child = os.fork()
         if child == 0:
             _in_the_fork(request)
@@ -163,6 +168,7 @@ class _Warm:
         self.interpret = interpret
         self.process: subprocess.Popen[str] | None = None
         self.owner = 0
+        self.prepared: set[tuple[str, str]] = set()
 
     def ask(self, request: str, seconds: float | None) -> str:
         """Ask for one call; the answer is an exit code as text, empty if the process has died.
@@ -194,6 +200,7 @@ class _Warm:
         if self.process is not None and self.process.poll() is None:
             return
         self.end()
+        self.prepared = set()
         self.process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", _START, serve.__module__, serve.__name__],
             env={**_settings(self.interpret), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
@@ -204,6 +211,15 @@ class _Warm:
             start_new_session=True,
         )
         atexit.register(self.end)
+
+    def prepare(self, what: tuple[str, str]) -> None:
+        """Let it call a function of a module once, before the calls that follow; do not wait for it."""
+        self.ready()
+        if what not in self.prepared:
+            assert self.process is not None and self.process.stdin is not None
+            self.process.stdin.write(json.dumps({"prepare": what}) + "\n")
+            self.process.stdin.flush()
+            self.prepared.add(what)
 
     def end(self) -> None:
         """Close its input, at which it ends, with what it is doing."""
@@ -228,10 +244,18 @@ def _take(interpret: bool) -> _Warm:
         return _Warm(interpret)
 
 
-def prepare_warm(*, interpret: bool = True) -> None:
-    """Start the process that the next call would start, and do not wait for it."""
+def prepare_warm(*, interpret: bool = True, first: tuple[str, str] | None = None) -> None:
+    """Start the process that the next call would start, and do not wait for it.
+
+    Args:
+        interpret: whether Triton interprets kernels in it, or compiles them.
+        first: a function, as its module and its name, that the process itself calls once: what this imports and
+            remembers, all forks have from then on. One that fails ends the process.
+    """
     warm = _take(interpret)
     warm.ready()
+    if first is not None:
+        warm.prepare(first)
     _IDLE[interpret].append(warm)
 
 

@@ -18,6 +18,17 @@ from rocm_guide.dojo.solved.attention import (
     paged_kernel,
     part_kernel,
 )
+from rocm_guide.dojo.solved.models import (
+    block_scaled_kernel,
+    block_scaled_matmul,
+    grouped_kernel,
+    grouped_matmul,
+    linear_cross_entropy,
+    losses_kernel,
+    rope_cache,
+    rope_kernel,
+    scores_kernel,
+)
 from rocm_guide.dojo.solved.products import (
     gemv_kernel,
     lean_matmul,
@@ -43,6 +54,10 @@ _KERNELS: dict[Callable[..., Any], tuple[Any, ...]] = {
     causal_attention: (causal_kernel,),
     decode: (part_kernel, merge_kernel),
     paged_decode: (paged_kernel, merge_kernel),
+    rope_cache: (rope_kernel,),
+    block_scaled_matmul: (block_scaled_kernel,),
+    grouped_matmul: (grouped_kernel,),
+    linear_cross_entropy: (scores_kernel, losses_kernel),
 }
 SOLVED: dict[str, Callable[..., Any]] = {call.__name__: call for call in _KERNELS}
 
