@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from cdna.run.arithmetic import FLOAT8, bf16_to_f32, f32_to_f8, round_toward_zero_f16, stochastic_f8, to_xf32
+from cdna.run.arithmetic import FLOAT8, bf16_to_f32, f32_to_f8, stochastic_f8, to_xf32
 from cdna.run.matrix import SHAPES
+from cdna.run.rounding import round_to
 from tests.run import harness as h
 
 TORCH8 = {"fp8": torch.float8_e4m3fnuz, "bf8": torch.float8_e5m2fnuz}
@@ -167,7 +168,7 @@ def test_conversion_instructions():
     halves = w.H[7].view(np.float16)
     for j in (0, 1):
         assert (np.abs(halves[:, j].astype(np.float64)) <= np.abs(x[j])).all()
-        np.testing.assert_array_equal(halves[:, j], round_toward_zero_f16(x[j]))
+        np.testing.assert_array_equal(halves[:, j], round_to(x[j], np.float16, 3))
 
 
 @pytest.mark.parametrize("kind", ["fp8", "bf8"])
