@@ -2,6 +2,7 @@
 """Every matrix instruction of gfx942 against float64, with the lanes filled by AMD's published layouts; conversions."""
 
 import math
+import runpy
 from fractions import Fraction
 
 import numpy as np
@@ -280,3 +281,16 @@ def test_hardware_sums_keep_infinity_and_nan():
         )
         np.testing.assert_array_equal(w.F[8][:16], np.full(16, want, np.float32))
         assert (w.F[9] == 16).all()
+
+
+def test_the_table_of_agreement_is_printed(capsys):
+    with pytest.warns(RuntimeWarning, match="found in sys.modules"):
+        runpy.run_module("cdna.run.matrix_sums", run_name="__main__")
+    rows = {
+        r[0]: r[1:] for line in capsys.readouterr().out.splitlines() if len(r := line.split()) == 5 and r[1].isdigit()
+    }
+    assert list(rows) == ["f64", "f32", "xf32", "bf16", "f16", "fp8", "bf8"]
+    for kind, (k, equal, ulps, share) in rows.items():
+        # Both are sums of k + 1 terms: they differ, and by no more than a few bits of the largest terms.
+        assert 0.5 < float(equal[:-1]) / 100 < 1 and float(ulps.replace(",", "")) >= 1
+        assert 0 < float(share) < int(k) * 2.0 ** (-52 if kind == "f64" else -24)
