@@ -53,7 +53,7 @@ def test_lds(shift, slower):
 
 
 def test_vector_l1_and_hbm():
-    # 64 lanes load 16 bytes each: 8 lines of 128 bytes. The second load finds them in the cache, and asks for them again.
+    # 64 lanes load 16 bytes each: 8 lines of 128 bytes. The second load asks the vector L1 for them again.
     load = "  global_load_dwordx4 v[4:7], v1, s[2:3]\n  s_waitcnt vmcnt(0)\n"
     data = np.zeros(4096 + 32, np.uint32)
     data = data[(-data.ctypes.data // 4) % 32 :][:256]  # it begins with a line
