@@ -139,8 +139,8 @@ def what_setprio_stands_around():
 
 @case
 def a_step_against_prefill():
-    says("17", "a decoding step has a thousandth of the operations of prefill (4 tokens against 4,000)",
-         "all 255 of them together a quarter")  # fmt: skip
+    says("17", "a decoding step has a thousandth of the operations of prefill (4 tokens against 4,000)")
+    says("17", "all 255 of them together a quarter")
     rows = re.findall(r"^ +(\d+) +(\d+) +([\d.]+)%  tn_", printed("17"), re.M)
     prefill = sum(float(share) for calls, _, share in rows if int(calls))
     decode = sum(float(share) for _, calls, share in rows if int(calls))

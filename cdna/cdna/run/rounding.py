@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -120,17 +121,21 @@ _FLOAT = re.compile(r"_(pk_)?(f|bf|xf)(8|16|32|64)\b|_fp8\b|_f(16|32|64)_|mix(lo
 ANY_ROUNDING = 15
 
 
+def _convert(dtype: Any, x: Any, way: int) -> Any:
+    return round_to(x, dtype, way)
+
+
 def rounded(base: str, nearest: Callable[..., Any]) -> Callable[[Wave], Callable[..., Any]] | None:
     """Return what gives for a wave the operation as its MODE rounds it; None where ``base`` has only one rounding.
 
     ``nearest`` is the operation rounded to nearest, which is faster.
     """
     if m := _ARITHMETIC.fullmatch(base):
-        f = _ROUNDED[m[1]]
+        f: Callable[..., Any] = _ROUNDED[m[1]]
         shift = 0 if m[2] == "32" else 2
     elif m := _CONVERSION.fullmatch(base):
         dtype = np.float32 if m[1] == "32" else np.float16
-        f = lambda x, way: round_to(np.asarray(x, np.float64), dtype, way)  # noqa: E731
+        f = partial(_convert, dtype)
         shift = 0 if m[1] == "32" and m[2] != "f64" else 2
     else:
         return None

@@ -129,9 +129,15 @@ def test_conversions_packed_and_accumulating_instructions(way):
 
 @pytest.mark.parametrize(
     "code",
-    ["v_exp_f32_e32 v5, v1", "v_rcp_f32_e32 v5, v1", "v_dot2_f32_f16 v5, v1, v1, v1", "v_cvt_pk_fp8_f32 v5, v1, v1",
-     "v_mfma_f32_32x32x8_f16 a[0:15], v[2:3], v[2:3], 0", "v_mul_f32_e64 v5, v1, v1 mul:2"],
-)  # fmt: skip
+    [
+        "v_exp_f32_e32 v5, v1",
+        "v_rcp_f32_e32 v5, v1",
+        "v_dot2_f32_f16 v5, v1, v1, v1",
+        "v_cvt_pk_fp8_f32 v5, v1, v1",
+        "v_mfma_f32_32x32x8_f16 a[0:15], v[2:3], v[2:3], 0",
+        "v_mul_f32_e64 v5, v1, v1 mul:2",
+    ],
+)
 def test_what_no_document_settles_is_refused_by_name(code):
     one = {1: np.ones(64, np.float32), 2: np.ones((64, 2), np.float32)}
     h.lanes(f"  s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 4), 0\n  {code}", one)
