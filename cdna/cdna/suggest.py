@@ -70,7 +70,13 @@ def narrow_global(kernel: Kernel, occupancy: Occupancy | None, program: Program 
                 continue  # one number for the whole workgroup cannot be moved any wider
             widest = max(i.bits for i in group)
             possible = _layout_bits(program, group[0].source, access)
-            if possible == widest:
+            matrix = access == "store" and _is_matrix_result(program, group[0].source)
+            if matrix:
+                fix = (
+                    "the matrix instruction decides which numbers a lane holds: once per tile this costs less than a "
+                    "trip through LDS for wider stores; leave it, unless the loop is short"
+                )
+            elif possible == widest:
                 fix = (
                     f"the layout gives each lane {possible} contiguous bits: more elements per lane (larger block or "
                     "fewer warps), or tell the compiler the alignment (pointers and strides that are multiples of 16, "
@@ -84,6 +90,7 @@ def narrow_global(kernel: Kernel, occupancy: Occupancy | None, program: Program 
             what = f"{len(group)} global {access}s{loops} move" if len(group) > 1 else f"a global {access}{loops} moves"
             found = f"{what} {widest} bits per lane, 128 is possible"
             weight = (60 if access == "load" else 20) + (20 if widest < 32 else 0) + (10 if group[0].depth else 0)
+            weight = 5 if matrix else weight
             yield Suggestion(f"narrow-{access}", found, fix, asm_evidence(group), weight)
 
 
@@ -97,6 +104,12 @@ def _accesses(program: Program | None, source: str, access: str) -> list[GlobalA
 def _is_scalar(program: Program | None, source: str, access: str) -> bool:
     values = [g.value for g in _accesses(program, source, access)]
     return bool(values) and all(v is None or not v.type.shape for v in values)
+
+
+def _is_matrix_result(program: Program | None, source: str) -> bool:
+    """Return whether the line stores numbers as a matrix instruction leaves them."""
+    layouts = [g.value.layout for g in _accesses(program, source, "store") if g.value and g.value.layout]
+    return bool(layouts) and all(layout.kind == "mma" for layout in layouts)
 
 
 def _layout_bits(program: Program | None, source: str, access: str) -> int | None:
@@ -132,7 +145,10 @@ def exposed_waits(kernel: Kernel, occupancy: Occupancy | None, program: Program 
     if exposed:
         what = f"{len(exposed)} waits in loops want" if len(exposed) > 1 else "a wait in a loop wants"
         found = f"{what} every load back (vmcnt(0)) with almost no work since the last load"
-        fix = "load the next tile before using this one: num_stages=2, or more waves per SIMD to hide the latency"
+        fix = (
+            "load the next tile before using this one (num_stages=2, where it is 1 and the loop has a tl.dot), or have "
+            "more waves per SIMD to hide the latency"
+        )
         yield Suggestion("exposed-wait", found, fix, asm_evidence(exposed), 55)
 
 

@@ -113,6 +113,13 @@ def test_a_dot_without_matrix_instructions():
     assert found[0].evidence[0].text == "ttgir"
 
 
+def test_a_store_of_a_matrix_result_is_no_fault_of_the_pointers():
+    fix = suggestions("gemm_t39")["narrow-store"]
+    assert "matrix instruction decides" in fix.fix and fix.weight < suggestions("gemm_t39")["registers"].weight
+    text = suggestions("int4kv_t39")["narrow-load"].fix  # a load is judged as before
+    assert "matrix instruction" not in text
+
+
 def test_one_number_for_the_whole_workgroup_is_no_narrow_store():
     asm = """
 \t.type\tk,@function

@@ -18,8 +18,9 @@ CALLS = {
     "06_torchtune": ("tune run", '"tune ls"', "tune cp", "tune download"),
     "10_gptq": ("GPTQConfig(",),
     "11_awq": ("QuantizeConfig(",),
-    "12_bitsandbytes": ("BitsAndBytesConfig(",),
+    "12_bitsandbytes": ("BitsAndBytesConfig(", "bnb.matmul("),
     "15_flash_attention": ("from_pretrained(", "attn_implementation=", "sdpa_kernel(", "SDPBackend."),
+    "40_profiling": ("profile(activities=", "schedule(", "key_averages().table(", "export_chrome_trace("),
     "16_torch_compile": ("torch.compile(", 'cache_implementation="static"', "StaticCache(", "TORCH_COMPILE_DEBUG"),
     "17_tunableop": (
         '"PYTORCH_TUNABLEOP_ENABLED": "1"',

@@ -24,7 +24,10 @@ from cdna.predict.specs import GpuSpec, HardwareError, gpu
 from cdna.run.counters import LINE
 from cdna.run.session import Result
 
-__all__ = ["BusyParts", "ExecutedTime", "LoopBudget", "ModelTime", "loop_budget", "loop_rate", "model_time"]
+__all__ = ["LEFT_OUT", "BusyParts", "ExecutedTime", "LoopBudget", "ModelTime", "loop_budget", "loop_rate", "model_time"]
+
+#: What no bound of a launch charges, in words for those who read one.
+LEFT_OUT = "latencies, issue slots, the L2, lines fetched twice, atomics and a clock below its peak"
 
 
 @dataclass(frozen=True)

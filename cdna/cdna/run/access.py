@@ -61,14 +61,14 @@ def _put_wide(n: int) -> Write:
 class Access:
     """One instruction while it is decoded: operands as text, accessors for them, and what these touch."""
 
-    def __init__(self, op: str, args: str, flush: bool = False) -> None:
+    def __init__(self, op: str, args: str, flush: bool = False, rounds: bool = False) -> None:
         self.op = op
         self.base, self.encoding = op, ""
         for suffix in ("_e32", "_e64", "_dpp", "_sdwa"):
             if op.endswith(suffix):
                 self.base, self.encoding = op[: -len(suffix)], suffix[1:]
         self.operands, self.mods = split_operands(args)
-        self.flush = flush
+        self.flush, self.rounds = flush, rounds
         self.reads: list[int] = []
         self.writes: list[int] = []
         self.sreads: list[int] = []

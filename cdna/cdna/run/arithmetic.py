@@ -24,7 +24,7 @@ _MIDDLE, _LOW29 = np.uint64(0x1000_0000), np.uint64(0x1FFF_FFFF)
 _SMALL = 2.0**-125
 
 
-def _to_odd(p: Any, c: Any, s: Any) -> Any:
+def to_odd(p: Any, c: Any, s: Any) -> Any:
     """Return ``p + c`` in float64 rounded to odd, so that a second rounding is right; ``s`` is their rounded sum."""
     part = s - p
     error = (p - (s - part)) + (c - part)
@@ -34,7 +34,8 @@ def _to_odd(p: Any, c: Any, s: Any) -> Any:
     return bits.view(np.float64)
 
 
-def _sum(a: Any, b: Any, c: Any) -> tuple[Any, Any, Any]:
+def product_sum(a: Any, b: Any, c: Any) -> tuple[Any, Any, Any]:
+    """Return ``a * b`` and ``c`` of float32 or float16, exact in float64, and their sum, which is rounded there."""
     p = np.multiply(a, b, dtype=np.float64)
     c = np.asarray(c, np.float64)
     return p, c, np.atleast_1d(p + c)
@@ -47,16 +48,16 @@ def fma32(a: Any, b: Any, c: Any) -> Any:
     >>> float(fma32(x, x, np.float32(-1))[0]) == 2**-11 + 2**-24
     True
     """
-    p, c, s = _sum(a, b, c)
+    p, c, s = product_sum(a, b, c)
     # The double-precision sum goes wrong in the second rounding only when it lies on the middle of two floats.
     if ((s.view(np.uint64) & _LOW29) == _MIDDLE).any() or (np.abs(s) < _SMALL).any():
-        s = _to_odd(p, c, s)
+        s = to_odd(p, c, s)
     return s.astype(np.float32)
 
 
 def fma16(a: Any, b: Any, c: Any) -> Any:
     """Return ``a * b + c`` of float16 with one rounding."""
-    return _to_odd(*_sum(a, b, c)).astype(np.float16)
+    return to_odd(*product_sum(a, b, c)).astype(np.float16)
 
 
 def fma64(a: Any, b: Any, c: Any) -> Any:
@@ -302,14 +303,6 @@ def to_xf32(x: Any) -> Any:
     """
     cut = (np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     return np.where(np.isnan(x), x, cut)  # a NaN stays one, whichever of its bits is set
-
-
-def round_toward_zero_f16(x: Any) -> Any:
-    """Convert float32 to float16, cut off towards zero; a finite value never becomes infinite."""
-    x = np.asarray(x, np.float32)
-    y = x.astype(np.float16)
-    wider = np.abs(y.astype(np.float32)) > np.abs(x)
-    return np.where(wider, np.nextafter(y, np.float16(0)), y).astype(np.float16)
 
 
 def saturate(x: Any, dtype: Any) -> Any:

@@ -18,6 +18,7 @@ from cdna.run.lds_ops import decode_lds
 from cdna.run.matrix import decode_matrix
 from cdna.run.packed import decode_packed
 from cdna.run.program import resolve
+from cdna.run.rounding import obeys, to_nearest_only
 from cdna.run.scalar import decode_scalar, decode_scalar_memory
 from cdna.run.state import DecodedInstruction, Program, Run, StraightLine, Wave
 from cdna.run.vector import decode_vector
@@ -165,10 +166,12 @@ def _decode_one(p: Program, i: int) -> DecodedInstruction:
         args = _literals(p, i, raw.args) if raw.op.startswith("s_add") else raw.args
         if raw.op in ("s_waitcnt", *_CONDITIONS, "s_branch", *_NOTHING):
             args = ""
-        a = Access(raw.op, args, p.flushes)
+        a = Access(raw.op, args, p.flushes, p.rounds)
         run = _family(p, i, a, kind)
         if run is None:
             raise RunError(f"{raw.op} is not an instruction that this interpreter knows", rule="unknown")
+        if p.rounds and not (obeys(a.base) and ("mul" not in a.mods and "div" not in a.mods)):
+            run = to_nearest_only(a.base, run)
         a.leftovers()
         if kind == "valu":
             a.check_constant_bus()

@@ -3,7 +3,8 @@
 
 Products and sums are taken in float64 (exactly, for 8- and 16-bit inputs and integers) and rounded once to the type
 of the result. The hardware rounds partial sums, too, so the last bits may differ: ``hardware_sums`` of
-:func:`cdna.run.session.run` does as it does, see :mod:`cdna.run.matrix_sums`. EXEC is ignored, as on hardware.
+:func:`cdna.run.session.run` does as it does, see :mod:`cdna.run.matrix_sums`. How much that is, by type, prints
+``python -m cdna.run.matrix_sums``. EXEC is ignored, as on hardware.
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Matrix Arithmetic Instructions"; layouts: "AMD Matrix
 Instruction Calculator", https://github.com/ROCm/amd_matrix_instruction_calculator (its way from an element of D to
 register and lane is followed for every shape in cdna/tests/run/test_isa_details.py).

@@ -15,6 +15,7 @@ import numpy as np
 
 from cdna.run.access import Access
 from cdna.run.arithmetic import FLOAT8, bf16_to_f32, f32_to_f8, fma16, fma32, max_num, min_num, stochastic_f8
+from cdna.run.rounding import rounded
 from cdna.run.state import EXEC, M0, Read, Run, Wave
 
 __all__ = []
@@ -179,6 +180,15 @@ def _clamped(a: Access, f: Callable[..., Any], dtype: Any) -> Callable[..., Any]
     return lambda *x: np.clip(f(*(v.astype(np.int64) for v in x)), info.min, info.max).astype(dtype)
 
 
+def _by_mode(a: Access, f: Callable[..., Any], dtype: Any) -> Callable[[Wave], Callable[..., Any]]:
+    """Return what gives for a wave the operation on one half, clamped and rounded."""
+    if a.rounds and (pick := rounded(a.base, f)):
+        a.used.add("clamp")
+        return lambda w: _clamped(a, pick(w), dtype)
+    g = _clamped(a, f, dtype)
+    return lambda w: g
+
+
 def _packed16(a: Access) -> Run:
     type_, n, f = _HALVES[a.base]
     dtype = _DTYPES[type_]
@@ -192,11 +202,12 @@ def _packed16(a: Access) -> Run:
             always = _constant(np.uint32(o.constant("f16")))
             low[i] = _half(always, sel[i], neg[i], dtype)
             high[i] = _half(always, sel_hi[i], neg_hi[i], dtype)
-    put, f = a.dst(0, "u32"), _clamped(a, f, dtype)
+    put, pick = a.dst(0, "u32"), _by_mode(a, f, dtype)
     a.used.add("clamp")
     a.lanewise = True
 
     def run(w: Wave) -> None:
+        f = pick(w)
         x = np.asarray(f(*(r(w) for r in low))).view(np.uint16).astype(np.uint32)
         y = np.asarray(f(*(r(w) for r in high))).view(np.uint16).astype(np.uint32)
         put(w, x | y << np.uint32(16))
@@ -229,10 +240,11 @@ def _packed32(a: Access) -> Run:
     sel, sel_hi, neg, neg_hi = _selectors(a, n)
     low = [_single(a, i + 1, sel[i], neg[i]) for i in range(n)]
     high = [_single(a, i + 1, sel_hi[i], neg_hi[i]) for i in range(n)]
-    d, f = a.rows(0, 2, write=True), _clamped(a, f, np.float32)
+    d, pick = a.rows(0, 2, write=True), _by_mode(a, f, np.float32)
     a.lanewise = True
 
     def run(w: Wave) -> None:
+        f = pick(w)
         x, y = f(*(r(w) for r in low)), f(*(r(w) for r in high))
         if w.full:
             w.F[d][:] = x

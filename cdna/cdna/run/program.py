@@ -212,8 +212,16 @@ def load_program(
     program.hardware_sums = hardware_sums
     program.by_address = {a: i for i, a in enumerate(addresses)}
     program.entry = _entry_of(program)
-    program.flushes = settings.mode & 0x30 != 0x30 or any(r.op.startswith("s_setreg") for r in body)
+    _note_modes(program)
     return program
+
+
+def _note_modes(p: Program) -> None:
+    """Note what of MODE may differ from flushing nothing and rounding to nearest, which costs no time."""
+    writes = [r.args for r in p.body if r.op.startswith("s_setreg")]
+    p.flushes = p.settings.mode & 0x30 != 0x30 or bool(writes)
+    offsets = [re.search(r",\s*(\d+)\s*,\s*\d+\s*\)", args) for args in writes]
+    p.rounds = p.settings.mode & 15 != 0 or any(m is None or int(m[1]) < 4 for m in offsets)
 
 
 def _entry_of(p: Program) -> int:
@@ -280,6 +288,6 @@ def load_listing(text: str, name: str | None, data: bytes, hardware_sums: bool =
     metadata = {str(k): str(v) for k, v in kernel.metadata.items()}
     settings = _settings_of(directives, metadata)
     made = replace(program, settings=settings, parameters=_parameters(kernel))
-    made.flushes = made.flushes or settings.mode & 0x30 != 0x30
+    _note_modes(made)
     made.entry = _entry_of(made)
     return made

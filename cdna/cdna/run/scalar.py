@@ -346,8 +346,6 @@ def _register(a: Access) -> Run | None:
 
     def run(w: Wave) -> None:
         w.mode = w.mode & ~(mask << offset) | (get(w) & mask) << offset
-        if w.mode & 15:
-            raise a.fail("only rounding to nearest even is modelled")
 
     return run
 

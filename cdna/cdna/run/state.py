@@ -430,7 +430,7 @@ class Program:
         entry: index of the first instruction.
         labels: index for each label; ``kernel`` first wins.
         addresses, by_address: made-up (or listed) address of each instruction, and the way back.
-        flushes: denormal float32 values may have to become zero.
+        flushes, rounds: denormal float32 values may have to become zero, results to be rounded other than to nearest.
         decoded: the instructions ready to execute, after the first launch; no launch changes them.
         waits: whether the wait states have been found right.
         places: what LDS accesses touch, by their addresses; see :class:`cdna.run.lds.Lds`.
@@ -447,6 +447,7 @@ class Program:
     addresses: list[int] = field(default_factory=list, repr=False)
     by_address: dict[int, int] = field(default_factory=dict, repr=False)
     flushes: bool = False
+    rounds: bool = False
     decoded: list[DecodedInstruction] | None = field(default=None, repr=False)
     waits: bool = False
     places: dict[Any, Any] = field(default_factory=dict, repr=False)

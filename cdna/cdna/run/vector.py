@@ -15,6 +15,7 @@ import numpy as np
 from cdna.run.access import Access
 from cdna.run.arithmetic import div_scale, fma16, fma32, fma64
 from cdna.run.errors import RunError
+from cdna.run.rounding import rounded
 from cdna.run.state import EXEC, Flight, Run, Wave, bits_of, lanes_of
 from cdna.run.vector_table import ROWS, Row
 
@@ -172,10 +173,11 @@ def _accumulate(a: Access) -> Run:
     if kind in ("fmac", "mac"):
         x, y = a.src(1, t), a.src(2, t)
         z = a.src(0, t)
-        put = a.dst(0, t)
-        return lambda w: put(w, fma(x(w), y(w), z(w)))
-    x, y, z = a.src(1, t), a.src(2, t), a.src(3, t)
+    else:
+        x, y, z = a.src(1, t), a.src(2, t), a.src(3, t)
     put = a.dst(0, t)
+    if a.rounds and (pick := rounded(a.base, fma)):
+        return lambda w: put(w, pick(w)(x(w), y(w), z(w)))
     return lambda w: put(w, fma(x(w), y(w), z(w)))
 
 
@@ -283,6 +285,8 @@ def decode_vector(a: Access) -> Run | None:
     if "clamp" in a.mods and row.result[0] != "f":
         f = _saturating(a, row)
     a.lanewise = a.dpp is None
+    if a.rounds and (pick := rounded(a.base, f)):
+        return lambda w: put(w, pick(w)(*(read(w) for read in sources)))
     if len(sources) == 1:
         (one,) = sources
         return lambda w: put(w, f(one(w)))

@@ -21,11 +21,11 @@ from cdna.run.arithmetic import (
     max_num,
     median3,
     min_num,
-    round_toward_zero_f16,
     saturate,
     transcendental,
     two_over_pi,
 )
+from cdna.run.rounding import round_to
 
 __all__ = []
 
@@ -220,7 +220,7 @@ _TABLE: tuple[tuple[str, str, Callable[..., Any]] | tuple[str, str, Callable[...
     ("v_cvt_f32_fp8", "f32 u32", lambda a: FLOAT8["fp8"][a & np.uint32(0xFF)]),
     ("v_cvt_f32_bf8", "f32 u32", lambda a: FLOAT8["bf8"][a & np.uint32(0xFF)]),
     ("v_pack_b32_f16", "u32 f16 f16", _pair),
-    ("v_cvt_pkrtz_f16_f32", "u32 f32 f32", lambda a, b: _pair(round_toward_zero_f16(a), round_toward_zero_f16(b))),
+    ("v_cvt_pkrtz_f16_f32", "u32 f32 f32", lambda a, b: _pair(*(round_to(x, np.float16, 3) for x in (a, b)))),
     ("v_cvt_pknorm_i16_f32", "u32 f32 f32", lambda a, b: _pair(*map(_norm(32767, np.int16), (a, b)))),
     ("v_cvt_pknorm_u16_f32", "u32 f32 f32", lambda a, b: _pair(*map(_norm(65535, np.uint16), (a, b)))),
     ("v_cvt_pk_u16_u32", "u32 u32 u32", _half_values(np.uint16, 0, 65535)),

@@ -2,14 +2,16 @@
 """Every matrix instruction of gfx942 against float64, with the lanes filled by AMD's published layouts; conversions."""
 
 import math
+import runpy
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 
-from cdna.run.arithmetic import FLOAT8, bf16_to_f32, f32_to_f8, round_toward_zero_f16, stochastic_f8, to_xf32
+from cdna.run.arithmetic import FLOAT8, bf16_to_f32, f32_to_f8, stochastic_f8, to_xf32
 from cdna.run.matrix import SHAPES
+from cdna.run.rounding import round_to
 from tests.run import harness as h
 
 TORCH8 = {"fp8": torch.float8_e4m3fnuz, "bf8": torch.float8_e5m2fnuz}
@@ -167,7 +169,7 @@ def test_conversion_instructions():
     halves = w.H[7].view(np.float16)
     for j in (0, 1):
         assert (np.abs(halves[:, j].astype(np.float64)) <= np.abs(x[j])).all()
-        np.testing.assert_array_equal(halves[:, j], round_toward_zero_f16(x[j]))
+        np.testing.assert_array_equal(halves[:, j], round_to(x[j], np.float16, 3))
 
 
 @pytest.mark.parametrize("kind", ["fp8", "bf8"])
@@ -279,3 +281,16 @@ def test_hardware_sums_keep_infinity_and_nan():
         )
         np.testing.assert_array_equal(w.F[8][:16], np.full(16, want, np.float32))
         assert (w.F[9] == 16).all()
+
+
+def test_the_table_of_agreement_is_printed(capsys):
+    with pytest.warns(RuntimeWarning, match="found in sys.modules"):
+        runpy.run_module("cdna.run.matrix_sums", run_name="__main__")
+    rows = {
+        r[0]: r[1:] for line in capsys.readouterr().out.splitlines() if len(r := line.split()) == 5 and r[1].isdigit()
+    }
+    assert list(rows) == ["f64", "f32", "xf32", "bf16", "f16", "fp8", "bf8"]
+    for kind, (k, equal, ulps, share) in rows.items():
+        # Both are sums of k + 1 terms: they differ, and by no more than a few bits of the largest terms.
+        assert 0.5 < float(equal[:-1]) / 100 < 1 and float(ulps.replace(",", "")) >= 1
+        assert 0 < float(share) < int(k) * 2.0 ** (-52 if kind == "f64" else -24)

@@ -206,6 +206,7 @@ def executed_counts(path: Path, kernel: str, how: HowTo, grid: str) -> dict[str,
 def print_executed(console: PlainConsole, counts: dict[str, Any]) -> None:
     """Print the counts as a section of an inspection."""
     from cdna.predict.published import accuracy
+    from cdna.predict.times import LEFT_OUT
 
     console.print("Executed on this machine's CPU (counts of gfx942 code, not times)", style="bold")
     for name, text in _WORDS.items():
@@ -216,6 +217,6 @@ def print_executed(console: PlainConsole, counts: dict[str, Any]) -> None:
     parts = [f"{name} {us:.3f}" for name, us in times.items() if name != "limit"]
     console.print(
         f"  model: at peak rates an MI300X takes at least {times[times['limit']]:.3f} us ({times['limit']});"
-        f" us by part: {', '.join(parts)}"
+        f" us by part: {', '.join(parts)}; not charged: {LEFT_OUT}"
     )
     console.print(f"  likely {counts['likely_us']:.3f} us, launch included: {accuracy()}")
