@@ -21,13 +21,18 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Read GPU fau
 @app.command()
 def read(
     report: Annotated[Path, typer.Argument(help="What the ROCm debug agent printed.")],
-    code: Annotated[Path | None, typer.Option(help="Folder of --save-code-objects.", callback=existing_folder)] = None,
+    code: Annotated[
+        Path | None,
+        typer.Option(help="Folder of --save-code-objects, or one listing that llvm-objdump --disassemble printed."),
+    ] = None,
     as_json: JSON = False,
 ) -> None:
     """Name the faulting kernel, the instruction, and the lanes that touched the page."""
     from rocm_guide.observe.debugging.faults.agent_log import read_report
     from rocm_guide.observe.debugging.faults.verdict import explain_report
 
+    if code is not None and not code.is_file():
+        existing_folder(code)
     found = explain_report(read_report(report), folder=code)
     say(json.dumps(found.to_dict(), indent=1) if as_json else found.text())
 
@@ -50,7 +55,15 @@ def log(
         at = f" at {fault.address:#x}" if fault.address is not None else ""
         access = "" if fault.write is None else (" (a write)" if fault.write else " (a read)")
         who = f", {fault.process} pid {fault.pid}" if fault.process else ""
-        say(f"line {fault.line}: {fault.kind}{at}{access}{who}: {fault.meaning}")
+        where = f", on {fault.device}" if fault.device else ""
+        kernel = f", in {fault.details['kernel']}" if "kernel" in fault.details else ""
+        grid = (
+            f" (grid {fault.details['grid']}, workgroup {fault.details['workgroup']})"
+            if "grid" in fault.details
+            else ""
+        )
+        again = f", {fault.details['lines']} lines" if "lines" in fault.details else ""
+        say(f"line {fault.line}: {fault.kind}{at}{access}{who}{where}{kernel}{grid}{again}: {fault.meaning}")
     if not found:
         say("no GPU fault in it")
 
