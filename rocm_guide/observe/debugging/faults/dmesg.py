@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from rocm_guide.common.base import read_regular, shown
 from rocm_guide.observe.debugging.faults.model import LARGEST_TEXT, FaultError
 
-__all__ = ["read_log", "scan_log"]
+__all__ = ["LogFault", "read_log", "scan_log"]
 
 
 @dataclass

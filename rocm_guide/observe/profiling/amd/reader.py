@@ -14,7 +14,7 @@ from rocm_guide.observe.profiling.amd.rocprof_csv import RocprofReport, read_csv
 from rocm_guide.observe.profiling.amd.rocprof_json import read_json
 from rocm_guide.observe.profiling.torch_trace.events import TraceError
 
-__all__ = ["read_profile", "roofline_rows"]
+__all__ = ["counter_sums", "read_profile", "roofline_rows"]
 
 
 def read_profile(path: str | os.PathLike[str]) -> RocprofReport:
