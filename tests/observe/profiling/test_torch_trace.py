@@ -11,6 +11,7 @@ import io
 import itertools
 import json
 import math
+import random
 import subprocess
 import sys
 from collections import defaultdict
@@ -540,6 +541,56 @@ def test_kernels_outside_the_gpus_own_step_marks(marks, kernels, work, outside, 
     assert found.launches + found.outside == len(kernels)
     assert sum(found.slices.values()) == work == found.busy_us
     assert found.steps == len(marks)
+
+
+def change_trace(events, rng):
+    """Change what a trace means: drop, double, reorder or move events to another device's stream."""
+    events = [{**e, "args": dict(e.get("args", {}))} for e in events]
+    for _ in range(rng.randrange(1, 6)):
+        at, kind = rng.randrange(len(events)), rng.randrange(5)
+        if kind == 0:
+            del events[at]
+        elif kind == 1:
+            events.insert(rng.randrange(len(events)), dict(events[at]))
+        elif kind == 2:
+            rng.shuffle(events)
+        elif kind == 3:
+            events[at]["args"]["stream"] = rng.randrange(99)
+        else:
+            events[at].pop(rng.choice(("dur", "ts", "cat", "name", "ph")), None)
+    return events
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_changed_trace_is_summed_up_as_it_stands(seed, tmp_path):
+    """Its kernels are counted here by a plain loop, its busy time on a raster of microseconds."""
+    rng = random.Random(seed)
+    kernels = [(100 + 10 * i + rng.randrange(8), rng.randrange(1, 9), i) for i in range(30)]
+    kernels += [(rng.randrange(5, 60), rng.randrange(1, 9)) for _ in range(5)]
+    events = change_trace(step_trace([(95, 400)], kernels), rng)
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps({"traceEvents": events}))
+    found = summarize(file)
+
+    def whole(event, *cats):
+        return event.get("ph") == "X" and event.get("cat") in cats and {"ts", "dur", "name"} <= set(event)
+
+    calls = {e["args"]["correlation"] for e in events if whole(e, "cuda_runtime")}
+    marks = [e for e in events if whole(e, "gpu_user_annotation")]
+    counted, outside = [], 0
+    for e in (e for e in events if whole(e, "kernel")):
+        inside = not marks or any(m["ts"] <= e["ts"] < m["ts"] + m["dur"] for m in marks)
+        if inside or e["args"]["correlation"] in calls:
+            counted.append(e)
+        else:
+            outside += 1
+    assert (found.launches, found.outside) == (len(counted), outside)
+    assert found.work_us == sum(e["dur"] for e in counted)
+    busy = {t for e in counted for t in range(e["ts"], e["ts"] + e["dur"])}
+    assert found.busy_us == len(busy)
+    assert found.span_us == max(busy) + 1 - min(busy)
+    lost = [e for e in events if e.get("ph") == "X" and "cat" in e and not {"ts", "dur", "name"} <= set(e)]
+    assert found.skipped == len(lost)
 
 
 def test_the_frame_of_a_whole_model_does_not_hide_its_kernels(tmp_path):
