@@ -118,9 +118,9 @@ def _unlikely(passport: Mapping[str, Any]) -> str:
         where = f"stage {shown(stage['stage'], 60)}"
         if unknown := sorted(set(stage) - _STAGE):
             return f"{where}: {shown(repr(unknown[0]), 60)} is no entry of a stage"
-        for group, names in FIGURES.items():
+        for group, known in FIGURES.items():
             figures = stage.get(group, {})
-            if unknown := sorted(set(figures) - set(names)):
+            if unknown := sorted(set(figures) - set(known)):
                 return f"{where}: {shown(repr(unknown[0]), 60)} is no figure of {group}"
             for name, value in figures.items():
                 most = 1.0 if name == "exact_match" else math.inf
