@@ -199,6 +199,23 @@ def read_fault_log(data: bytes, folder: Path) -> None:
     assert all(f"{f.text}{f.process}{f.device}".isprintable() for f in read_log(folder / "log.txt"))
 
 
+def read_symptoms(data: bytes, _: Path) -> None:
+    from rocm_guide.cli.symptoms import explain, rows_of
+
+    text = data.decode("utf-8", "replace")
+    rows = list(rows_of(text, "here"))
+    assert all(row in rows for row in explain(text, rows))
+
+
+def read_a_passport(data: bytes, folder: Path) -> None:
+    from rocm_guide.finetune.passport import read_passport
+    from rocm_guide.finetune.run_picture import passport_text
+
+    (folder / "passport.json").write_bytes(data)
+    text = passport_text(read_passport(folder))
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
 def read_tunable(data: bytes, folder: Path) -> None:
     from rocm_guide.tune.tunableop.files import parse_text, read_file
 
@@ -340,6 +357,17 @@ SERVED = [
     b'{"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": 8}',
 ]
 
+FIGURED = {
+    "held_out": {"rows": 8, "loss": 0.5, "perplexity": 1.6487, "exact_match": 0.5},
+    "size": {"disk_bytes": 5, "memory_bytes": None},
+    "speed": {"decode_tokens_per_s": 1.5},
+    "generations": [{"prompt": "a", "text": "b"}],
+    "settings": {"rank": 16},
+    "hardware": "a CPU",
+}
+STAGES = [{"stage": "base", "notebook": "02", **FIGURED}, {"stage": "adapter", "notebook": "02", **FIGURED}]
+PASSPORT = json.dumps({"schema": 1, "run": "r", "model": "m", "dataset": "d", "seed": 0, "stages": STAGES}).encode()
+
 TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None], float]] = {
     "rocprof-csv": (lambda: [head(PROFILING / n) for n in CSV], profile(".csv"), 0.05),
     "pftrace": (lambda: [(PROFILING / "rocprofv3.pftrace").read_bytes()], profile(".pftrace"), 0.05),
@@ -363,6 +391,8 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
         0,
     ),
     "faults-log": (lambda: [(HERE / "samples" / "debugging" / "dmesg.txt").read_bytes()], read_fault_log, 0),
+    "symptoms": (lambda: [(HERE.parent / "docs" / "troubleshooting.md").read_bytes()[:6000]], read_symptoms, 0),
+    "passport": (lambda: [PASSPORT], read_a_passport, 0.05),
     "tunable-csv": (
         lambda: [head(p, 1500) for p in sorted((HERE / "samples" / "tunableop").glob("*.csv"))],
         read_tunable,

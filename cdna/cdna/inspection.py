@@ -147,7 +147,7 @@ def inspect_launch(report: KernelReport, compiled: Compiled) -> Inspection:
         program=program,
         assembly=compiled.assembly,
         findings=tuple(report.findings),
-        suggestions=tuple(suggest(kernel, report.occupancy, program)),
+        suggestions=tuple(suggest(kernel, report.occupancy, program, compiled.num_stages)),
     )
 
 

@@ -70,13 +70,11 @@ def narrow_global(kernel: Kernel, occupancy: Occupancy | None, program: Program 
                 continue  # one number for the whole workgroup cannot be moved any wider
             widest = max(i.bits for i in group)
             possible = _layout_bits(program, group[0].source, access)
-            matrix = access == "store" and _is_matrix_result(program, group[0].source)
-            if matrix:
-                fix = (
-                    "the matrix instruction decides which numbers a lane holds: once per tile this costs less than a "
-                    "trip through LDS for wider stores; leave it, unless the loop is short"
-                )
-            elif possible == widest:
+            if access == "load" and _is_broadcast(program, group):
+                continue  # neighbours read the same number: there is nothing beside it to load with it
+            if access == "store" and possible and widest >= possible and _from_matrix_core(program, group[0].source):
+                continue  # the matrix core's own layout; a wider store would cost a trip through LDS
+            if possible == widest:
                 fix = (
                     f"the layout gives each lane {possible} contiguous bits: more elements per lane (larger block or "
                     "fewer warps), or tell the compiler the alignment (pointers and strides that are multiples of 16, "
@@ -88,9 +86,9 @@ def narrow_global(kernel: Kernel, occupancy: Occupancy | None, program: Program 
                 fix = "make the fastest dimension contiguous and aligned; a 128-bit access moves 16 bytes per lane"
             loops = where if access == "load" else ""
             what = f"{len(group)} global {access}s{loops} move" if len(group) > 1 else f"a global {access}{loops} moves"
-            found = f"{what} {widest} bits per lane, 128 is possible"
+            best = possible if possible and possible > widest else 128
+            found = f"{what} {widest} bits per lane, {best} is possible"
             weight = (60 if access == "load" else 20) + (20 if widest < 32 else 0) + (10 if group[0].depth else 0)
-            weight = 5 if matrix else weight
             yield Suggestion(f"narrow-{access}", found, fix, asm_evidence(group), weight)
 
 
@@ -106,10 +104,15 @@ def _is_scalar(program: Program | None, source: str, access: str) -> bool:
     return bool(values) and all(v is None or not v.type.shape for v in values)
 
 
-def _is_matrix_result(program: Program | None, source: str) -> bool:
-    """Return whether the line stores numbers as a matrix instruction leaves them."""
-    layouts = [g.value.layout for g in _accesses(program, source, "store") if g.value and g.value.layout]
-    return bool(layouts) and all(layout.kind == "mma" for layout in layouts)
+def _is_broadcast(program: Program | None, group: list[Instruction]) -> bool:
+    """Return whether a line's loads move fewer bits than its tensor has in a lane: the compiler uses some twice."""
+    held = [g.held_bits for g in _accesses(program, group[0].source, "load")]
+    return bool(held) and None not in held and sum(i.bits for i in group) < sum(h or 0 for h in held)
+
+
+def _from_matrix_core(program: Program | None, source: str) -> bool:
+    layouts = [g.value.layout for g in _accesses(program, source, "store") if g.value]
+    return any(layout is not None and layout.kind == "mma" for layout in layouts)
 
 
 def _layout_bits(program: Program | None, source: str, access: str) -> int | None:
@@ -127,8 +130,9 @@ def narrow_lds(kernel: Kernel, occupancy: Occupancy | None, program: Program | N
             yield Suggestion(f"narrow-lds-{access}", found, fix, asm_evidence(narrow), 35)
 
 
-def exposed_waits(kernel: Kernel, occupancy: Occupancy | None, program: Program | None) -> Iterator[Suggestion]:
-    """Find waits in loops for every load with next to no work since the last one."""
+def exposed_waits(kernel: Kernel, stages: int | None) -> Iterator[Suggestion]:
+    """Find waits in loops for every load with next to no work since the last one.
+    ``stages``: what it was compiled with, if known."""
     exposed: list[Instruction] = []
     since_load: int | None = None
     for i in kernel.instructions:
@@ -145,10 +149,12 @@ def exposed_waits(kernel: Kernel, occupancy: Occupancy | None, program: Program 
     if exposed:
         what = f"{len(exposed)} waits in loops want" if len(exposed) > 1 else "a wait in a loop wants"
         found = f"{what} every load back (vmcnt(0)) with almost no work since the last load"
-        fix = (
-            "load the next tile before using this one (num_stages=2, where it is 1 and the loop has a tl.dot), or have "
-            "more waves per SIMD to hide the latency"
-        )
+        more = "more waves per SIMD to hide the latency"
+        fix = f"load the next tile before using this one (num_stages=2, where the loop has a tl.dot), or have {more}"
+        if stages and stages > 1:
+            fix = (
+                f"num_stages={stages} is there already, and does not reach this load: {more}, or load it a turn earlier"
+            )
         yield Suggestion("exposed-wait", found, fix, asm_evidence(exposed), 55)
 
 
@@ -257,7 +263,6 @@ _RULES: tuple[_Rule, ...] = (
     _spills,
     _matrix,
     narrow_global,
-    exposed_waits,
     _registers,
     lds_trips,
     narrow_lds,
@@ -265,18 +270,21 @@ _RULES: tuple[_Rule, ...] = (
 )
 
 
-def suggest(kernel: Kernel, occupancy: Occupancy | None = None, program: Program | None = None) -> list[Suggestion]:
+def suggest(
+    kernel: Kernel, occupancy: Occupancy | None = None, program: Program | None = None, stages: int | None = None
+) -> list[Suggestion]:
     """Return suggestions for a kernel, the weightiest first.
 
     Args:
         kernel: from :func:`~cdna.isa.kernel.parse_asm`.
         occupancy: what the kernel allocates, for the rules about registers.
         program: its TTGIR, for the rules about LDS and layouts.
+        stages: the ``num_stages`` that it was compiled with, so that nobody is told to set what is set.
 
     >>> from cdna.isa.kernel import parse_asm
     >>> text = "f:\\nL1:\\n global_load_ushort v1, v[2:3], off\\n s_waitcnt vmcnt(0)\\n s_cbranch_scc1 L1\\n s_endpgm"
     >>> [s.rule for s in suggest(parse_asm(text)[0])]
     ['narrow-load', 'exposed-wait']
     """
-    found = [s for rule in _RULES for s in rule(kernel, occupancy, program)]
+    found = [s for rule in _RULES for s in rule(kernel, occupancy, program)] + [*exposed_waits(kernel, stages)]
     return sorted(found, key=lambda s: -s.weight)

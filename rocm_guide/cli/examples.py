@@ -95,6 +95,12 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "trace kernels": [("rocm-guide trace kernels kernel_trace.csv --gpu MI300X --dtype fp8", "with the roofline")],
     "trace counters": [("rocm-guide trace counters SQ_WAVES", "what a hardware counter means")],
     "faults": [("rocm-guide faults read report.txt", "from the crash to the instruction")],
+    "faults explain": [
+        (
+            "rocm-guide faults explain 'out of resource: shared memory, Required: 73728'",
+            "from the tables of all notebooks",
+        )
+    ],
     "faults read": [("rocm-guide faults read report.txt --code code_objects/", "with the saved code objects")],
     "faults log": [("rocm-guide faults log dmesg.txt --json", "faults of the kernel log")],
     "faults code": [

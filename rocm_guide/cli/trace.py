@@ -118,7 +118,9 @@ def _show_failure(error: Exception, script: str) -> int:
 
 @app.command()
 def summary(
-    file: Annotated[Path, typer.Argument(help="A torch.profiler trace, gzipped or not, of up to 6,000,000 events.")],
+    file: Annotated[
+        Path, typer.Argument(help="A torch.profiler trace, gzipped or not, of up to 6,000,000 kernels and calls.")
+    ],
     top: Top = 10,
     as_json: JSON = False,
 ) -> None:
@@ -147,6 +149,11 @@ def _summary(s: TraceSummary, top: int) -> None:
         say(f"{k.total_us / steps / 1e3:>10,.3f} {k.share:>6.1%} {k.count / steps:>7,.0f}  {k.name[:90]}")
     if s.skipped:
         say(f"{s.skipped:,} events without usable times were left out")
+    if s.outside:
+        say(
+            f"{s.outside:,} kernels ({s.outside_us / 1e3:,.3f} ms) outside the recorded steps were left out: nothing "
+            "in the trace launched them, they were launched before it began"
+        )
 
 
 @app.command()
@@ -189,7 +196,7 @@ def kernels(
     as_json: JSON = False,
 ) -> None:
     """List the longest kernels of an AMD profiler's file; with counters also their place under the roofline."""
-    from rocm_guide.observe.profiling.amd.reader import read_profile, roofline_rows
+    from rocm_guide.observe.profiling.amd.reader import counter_sums, read_profile, roofline_rows
 
     _check_roofline(gpu, dtype)
     with working(f"reading {file.name}"):
@@ -198,7 +205,8 @@ def kernels(
     if as_json:
         data = asdict(found)
         data.pop("dispatches")
-        typer.echo(json.dumps(data | {"roofline": [asdict(p) for p in points]}, indent=1))
+        more = {"counters": counter_sums(found), "roofline": [asdict(p) for p in points]}
+        typer.echo(json.dumps(data | more, indent=1))
         return
     say(f"{shown(found.file)}: {found.kind} of {found.tool}, {len(found.dispatches):,} dispatches")
     for name, (value, unit, peak) in found.metrics.items():
@@ -208,6 +216,10 @@ def kernels(
     for t in found.totals[:top]:
         row = f"{t.total_ns / 1e3:>12,.1f} {t.share:>6.1%} {t.calls:>7,} {t.average_ns / 1e3:>10,.2f}"
         say(f"{row}  {t.name[:80]}")
+    if found.dispatches and not found.totals:
+        say("no times in it, so no shares and no roofline: record with rocprofv3 --kernel-trace too")
+        for kernel, counted in list(counter_sums(found).items())[:top]:
+            say(f"  {kernel[:80]}: " + ", ".join(f"{name} {value:,.0f}" for name, value in counted.items()))
     for p in points:
         at = f"{p.intensity:.3g} FLOPs/byte, {p.tflops:.3g} TFLOPS, {p.tb_s:.3g} TB/s"
         say(f"  {p.name[:50]}: {at}: {p.bound}-bound, {p.share:.0%} of what {p.gpu} allows")

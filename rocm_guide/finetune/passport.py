@@ -11,7 +11,8 @@ Version 1 of the schema::
                  "generations": [{"prompt": "…", "text": "…"}], "settings": {…},
                  "hardware": "…", "versions": {"torch": "…"}}]}
 
-A figure that was not measured is null. A stage that is measured again replaces its older entry.
+A figure that was not measured is null. A stage that is measured again replaces its older entry. A key that is none of
+these, one that stands twice, or a figure that cannot be is named: a file that somebody edited is not believed.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ FIGURES = {
     "size": ("disk_bytes", "memory_bytes"),
     "speed": ("training_tokens_per_s", "prefill_tokens_per_s", "decode_tokens_per_s"),
 }
+
+#: Everything else that a passport and a stage may hold.
+_OUTER = {"schema", "run", "model", "dataset", "seed", "stages"}
+_STAGE = {*FIGURES, "stage", "notebook", "date", "folder", "generations", "settings", "hardware", "versions"}
 
 
 class RunError(GuideError):
@@ -72,7 +77,7 @@ def read_passport(folder: str | Path) -> dict[str, Any]:
         fix = "name the folder of a run, for example runs/my-model (notebook 02 makes it)"
         raise RunError(f"{label}: no {PASSPORT} there; {fix}")
     try:
-        found = json.loads(read_regular(file, 20_000_000))
+        found = json.loads(read_regular(file, 20_000_000), object_pairs_hook=_once)
     except (OSError, ValueError, RecursionError) as e:
         reason = (e.strerror or str(e)) if isinstance(e, OSError) else "not valid JSON"
         raise RunError(f"{label}/{PASSPORT}: cannot be read ({reason}); move the folder away and run again") from e
@@ -86,8 +91,46 @@ def read_passport(folder: str | Path) -> dict[str, Any]:
     stages = found.get("stages")
     if not texts or not isinstance(stages, list) or not all(_is_stage(s) for s in stages):
         raise RunError(f"{label}/{PASSPORT}: entries are missing or of another kind; move the folder away, run again")
+    if wrong := _unlikely(found):
+        raise RunError(f"{label}/{PASSPORT}: {wrong}; mend the file, or move the folder away and run again")
     found.setdefault("seed", 0)
     return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; of a key that stands in it twice, nobody knows which one counts."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise RunError(f"{shown(repr(twice), 60)} stands twice in one entry of the {PASSPORT}; take one of them out")
+    return found
+
+
+def _unlikely(passport: Mapping[str, Any]) -> str:
+    """Return what is wrong with the entries of a passport whose kinds are right; "" when nothing is."""
+    if unknown := sorted(set(passport) - _OUTER):
+        return f"{shown(repr(unknown[0]), 60)} is no entry of a passport"
+    names = [stage["stage"] for stage in passport["stages"]]
+    if twice := [name for name in names if names.count(name) > 1]:
+        return f"stage {shown(twice[0], 60)} stands twice"
+    for stage in passport["stages"]:
+        where = f"stage {shown(stage['stage'], 60)}"
+        if unknown := sorted(set(stage) - _STAGE):
+            return f"{where}: {shown(repr(unknown[0]), 60)} is no entry of a stage"
+        for group, known in FIGURES.items():
+            figures = stage.get(group, {})
+            if unknown := sorted(set(figures) - set(known)):
+                return f"{where}: {shown(repr(unknown[0]), 60)} is no figure of {group}"
+            for name, value in figures.items():
+                most = 1.0 if name == "exact_match" else math.inf
+                if value is not None and not 0 <= value <= most:
+                    return f"{where}: {name}={value} cannot be"
+        held = stage.get("held_out", {})
+        loss, said = held.get("loss"), held.get("perplexity")
+        if loss is not None and said is not None and not math.isclose(said, math.exp(min(loss, 80)), rel_tol=0.01):
+            return f"{where}: perplexity={said:g} is not exp(loss), {math.exp(min(loss, 80)):g}"
+    return ""
 
 
 def _is_stage(stage: Any) -> bool:

@@ -74,7 +74,9 @@ def passport_text(passport: Mapping[str, Any]) -> str:
     judged = f"held-out rows: {', '.join(map(str, counts))}; " if counts else ""
     lines.append(f"{judged}train, prefill, decode: tokens per second")
     for hardware in dict.fromkeys(shown(s.get("hardware", ""), 120) for s in stages if s.get("hardware")):
-        lines.append(f"on {hardware}: {', '.join(s['stage'] for s in stages if s.get('hardware') == hardware)}")
+        lines.append(
+            f"on {hardware}: {', '.join(shown(s['stage'], 60) for s in stages if s.get('hardware') == hardware)}"
+        )
     lines += _sayings(stages)
     return "\n".join(lines)
 
@@ -85,13 +87,13 @@ def _sayings(stages: list[Mapping[str, Any]]) -> list[str]:
     if not told:
         return []
     lines, pair = [], [told[0]] if len(told) == 1 else [told[0], told[-1]]
-    width = max(len(s["stage"]) for s in pair)
+    width = max(len(shown(s["stage"], 24)) for s in pair)
     for said in pair[0]["generations"]:
         lines.append(f"> {shown(said['prompt'], 100)}")
         for stage in pair:
             text = next((g["text"] for g in stage["generations"] if g["prompt"] == said["prompt"]), None)
             if text is not None:
-                lines.append(f"  {stage['stage']:{width}}  {shown(text, 100)}")
+                lines.append(f"  {shown(stage['stage'], 24):{width}}  {shown(text, 100)}")
     return lines
 
 

@@ -156,10 +156,18 @@ def reader(fields: Mapping[str, Any]) -> tuple[str, Callable[[str], _Bytes | Non
     return recipe.label, of, _kv_bytes(config, method)
 
 
+#: A key whose name has one of these words may say how weights are stored by being off, 0 or empty, too.
+_STORAGE = re.compile(
+    r"bit|byte|dtype|type|format|scale|zero|group|block|pack|size|skip|ignore|exclu|modules|head|embed"
+)
+
+
 def _refuse_unknown(config: Mapping[str, Any], known: Iterable[str], what: str) -> None:
     known = set(known)
     for key, value in config.items():
-        if key not in known and not key.startswith("_") and value not in ({}, [], (), False):
+        # Off or empty, a key that speaks of something else than storage switches nothing on; a number always counts.
+        off = value is False or (isinstance(value, Mapping | list | tuple | str) and not value)
+        if key not in known and not key.startswith("_") and not (off and not _STORAGE.search(key.lower())):
             fix = "if it does not change how weights are stored, take it out of a copy of config.json"
             raise SizesError(f"{key}={value!r:.60}: this key of {what} is not counted here; {fix}")
 

@@ -125,9 +125,17 @@ def test_faults_read_and_code(tmp_path):
     assert "--pc 'ten'" in run("faults", "code", uri, "--folder", tmp_path, "--pc", "ten", code=2)
 
 
+def test_faults_read_takes_a_listing():
+    assert "lanes 8-63" in run("faults", "read", DATA / "fault_report.txt", "--code", DATA / "fault_code.s")
+    assert "no such folder" in run("faults", "read", DATA / "fault_report.txt", "--code", "no/such", code=2)
+
+
 def test_faults_log_and_env():
     text = run("faults", "log", SAMPLES / "debugging" / "dmesg.txt")
-    assert "page fault at 0x7f1e40019000 (a read), python3 pid 4242" in text and len(text.splitlines()) == 7
+    assert (
+        "page fault at 0x7f1e40019000 (a read), python3 pid 4242, on 0000:c1:00.0" in text
+        and len(text.splitlines()) == 7
+    )
     assert len(json.loads(run("faults", "log", SAMPLES / "debugging" / "dmesg.txt", "--json"))) == 7
     assert "export AMD_SERIALIZE_KERNEL=3" in run("faults", "env")
     made = run("faults", "env", "--agent", "lib", "--precise").splitlines()

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: MIT
 """A run folder is never mixed up, half-written or overwritten; its passport is read and written whole."""
 
+import copy
 import errno
 import json
+import math
+import random
 import shutil
 import subprocess
 import sys
@@ -272,6 +275,95 @@ def test_a_broken_passport_is_refused_in_one_line(tmp_path, content, reason):
     with pytest.raises(RunError, match=reason) as refusal:
         read_passport(tmp_path)
     assert "\n" not in str(refusal.value)
+
+
+WHOLE = {
+    "schema": 1,
+    "run": "r",
+    "model": "tiny",
+    "dataset": "tiny",
+    "seed": 3,
+    "stages": [
+        {
+            "stage": name,
+            "notebook": "02",
+            "date": "2026-11-27",
+            "folder": name,
+            "hardware": "a CPU",
+            "held_out": {"rows": 8, "loss": loss, "perplexity": math.exp(loss), "exact_match": 0.5},
+            "size": {"disk_bytes": 5, "memory_bytes": 6},
+            "speed": {"training_tokens_per_s": None, "prefill_tokens_per_s": 9.0, "decode_tokens_per_s": 1.5},
+            "generations": [{"prompt": "a", "text": "b"}],
+            "settings": {"rank": 16},
+            "versions": {"torch": "2.13.0"},
+        }
+        for name, loss in (("base", 2.5), ("adapter", 0.5))
+    ],
+}
+
+
+def places(value, path=()):
+    """Every dictionary of a document, and where it stands."""
+    if isinstance(value, dict):
+        yield path, value
+    for key, inside in (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    ):
+        yield from places(inside, (*path, key))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_passport_whose_meaning_was_changed_is_named_or_shows_it(tmp_path, seed):
+    """A key renamed, dropped or doubled, a stage doubled: an error, or what is read is another document."""
+    rng, changed = random.Random(seed), copy.deepcopy(WHOLE)
+    free = ("settings", "versions")
+    path, at = rng.choice([(p, d) for p, d in places(changed) if not set(p) & set(free) and "prompt" not in d])
+    key = rng.choice(sorted(at))
+    kind = rng.choice(("rename", "drop", "double", "double a stage"))
+    text = json.dumps(changed)
+    if kind == "rename":
+        at[key + "s"] = at.pop(key)
+        text = json.dumps(changed)
+    elif kind == "drop":
+        del at[key]
+        text = json.dumps(changed)
+    elif kind == "double":
+        whole = json.dumps(at)
+        text = text.replace(whole, whole[:-1] + f", {json.dumps(key)}: {json.dumps(at[key])}}}", 1)
+    else:
+        changed["stages"].append(changed["stages"][0])
+        text = json.dumps(changed)
+    (tmp_path / "passport.json").write_text(text)
+    try:
+        found = read_passport(tmp_path)
+    except RunError as e:
+        assert "\n" not in str(e)
+        return
+    assert kind == "drop" and key not in ("schema", "run", "model", "dataset", "stages", "stage"), (kind, path, key)
+    expected = copy.deepcopy(changed)
+    expected.setdefault("seed", 0)
+    assert found == expected != WHOLE
+
+
+@pytest.mark.parametrize(
+    ("figure", "value", "said"),
+    [
+        ("loss", 0.7, "is not exp"),
+        ("perplexity", 1.0, "is not exp"),
+        ("exact_match", 50, "exact_match=50 cannot be"),
+        ("rows", -1, "rows=-1 cannot be"),
+        ("loss", float("nan"), "loss=nan cannot be"),
+        ("lost", 1, "is no figure of held_out"),
+    ],
+)
+def test_a_figure_that_cannot_be_is_named(tmp_path, figure, value, said):
+    changed = copy.deepcopy(WHOLE)
+    (tmp_path / "passport.json").write_text(json.dumps(changed))
+    assert read_passport(tmp_path) == WHOLE
+    changed["stages"][1]["held_out"][figure] = value
+    (tmp_path / "passport.json").write_text(json.dumps(changed))
+    with pytest.raises(RunError, match=said):
+        read_passport(tmp_path)
 
 
 def test_a_figure_that_is_not_finite_becomes_null(own_runs):

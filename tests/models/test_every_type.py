@@ -180,6 +180,16 @@ def test_a_key_is_counted_or_named(method: str) -> None:
     assert isinstance(unknown, str) and "flux_capacitor=7" in unknown
 
 
+@pytest.mark.parametrize("method", GOOD)
+def test_an_unknown_key_that_is_off_is_named_where_it_could_matter(method: str) -> None:
+    good = bytes_of(method, GOOD[method])
+    for key, value in {"pack_twice": False, "scale_shift": 0, "flux": 0, "skipped_layers": [], "zero_type": ""}.items():
+        found = bytes_of(method, {**GOOD[method], key: value})
+        assert isinstance(found, str) and f"{key}={value!r}" in found
+    for value in (False, [], {}, ""):
+        assert bytes_of(method, {**GOOD[method], "verbose": value}) == good
+
+
 def test_every_method_is_tried() -> None:
     assert {*GOOD, "mxfp4"} == set(METHODS)
 

@@ -7,6 +7,7 @@ Source: Triton, "TritonGPU dialect", https://triton-lang.org/main/dialects/Trito
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -36,12 +37,13 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class GlobalAccess:
-    """One load or store of global memory; ``lane_bits`` is the widest access that the layout lets one lane make."""
+    """One load or store of global memory: the widest access that the layout lets a lane make, the bits a lane holds."""
 
     operation: Operation
     access: str
     value: Value | None
     lane_bits: int | None
+    held_bits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Program:
                 continue
             name = op.results[0] if op.results else op.stored
             value = self.values.get(name) if name else None
-            found.append(GlobalAccess(op, access, value, _lane_bits(value)))
+            found.append(GlobalAccess(op, access, value, _lane_bits(value), _held_bits(value)))
         return tuple(found)
 
     def tensors(self, memory: str = "") -> list[Value]:
@@ -184,15 +186,39 @@ class Program:
 
 def _lane_bits(value: Value | None) -> int | None:
     layout = value.layout if value else None
-    if value is None or layout is None or layout.kind != "blocked" or not value.type.shape:
+    if value is None or layout is None or not value.type.shape:
+        return None
+    if layout.kind == "mma":
+        # A matrix instruction leaves four numbers of a column in a lane, of a row where its operands were exchanged.
+        across = 4 if layout.params.get("isTransposed") == "true" else 1
+        return min(128, across * _element_bits(value))
+    if layout.kind != "blocked":
         return None
     per, order = layout.numbers("sizePerThread"), layout.numbers("order")
     if len(per) != len(value.type.shape) or not order or not 0 <= order[0] < len(per):
         return None
-    elements = max(value.type.bytes, 1) * 8
+    return min(128, per[order[0]] * _element_bits(value))
+
+
+def _element_bits(value: Value) -> int:
+    bits = max(value.type.bytes, 1) * 8
     for size in value.type.shape:
-        elements //= max(size, 1)
-    return min(128, per[order[0]] * elements)
+        bits //= max(size, 1)
+    return bits
+
+
+def _held_bits(value: Value | None) -> int | None:
+    """Return the bits of a tensor that one lane holds in a blocked layout; None where the dump does not say."""
+    layout = value.layout if value else None
+    if value is None or layout is None or layout.kind != "blocked" or not value.type.shape:
+        return None
+    per, lanes, waves = (layout.numbers(n) for n in ("sizePerThread", "threadsPerWarp", "warpsPerCTA"))
+    if not len(per) == len(lanes) == len(waves) == len(value.type.shape):
+        return None
+    held = _element_bits(value)
+    for size, *tile in zip(value.type.shape, per, lanes, waves, strict=True):
+        held *= tile[0] * max(1, -(-size // math.prod(tile)))
+    return held
 
 
 def parse_ir(text: str) -> list[Program]:

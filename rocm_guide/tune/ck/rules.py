@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
-from cdna.arch import ARCHS
 from rocm_guide.tune.ck.instance import BYTES, WAVE, CkError, GemmInstance, Problem
 from rocm_guide.tune.ck.matrix import mfma_of
 from rocm_guide.tune.ck.memory_rules import epilogue_rules, lds_rules, transfer_rules
@@ -19,6 +18,10 @@ from rocm_guide.tune.ck.operations import OPERATIONS
 from rocm_guide.tune.ck.refusal import BASE, DEVICE, GRID, PIPELINE, POWERS, READ, XDL, Refusal, nearest
 
 __all__ = ["Refusal", "check", "require"]
+
+#: Threads of a workgroup that CK's kernels are compiled for; the chip could take 1,024.
+#: Source: ck.hpp of CK 1.2.0; https://github.com/ROCm/composable_kernel/issues/1652 and 558 are launches of more.
+MAX_THREADS = 256
 
 _NAMES = tuple(f.name for f in fields(GemmInstance) if f.type in ("int", "Lengths3", "Lengths4"))
 
@@ -80,6 +83,15 @@ def _matrix_instruction(i: GemmInstance) -> Iterator[Refusal]:
 
 
 def _tile(i: GemmInstance) -> Iterator[Refusal]:
+    if i.BlockSize > MAX_THREADS:
+        yield Refusal(
+            "BlockSize",
+            i.BlockSize,
+            f"CK compiles this kernel with __launch_bounds__({MAX_THREADS}, 2), so a launch of more threads fails",
+            "ck.hpp, CK_MAX_THREAD_PER_BLOCK",
+            str(MAX_THREADS),
+            False,
+        )
     if not i.MWaves:
         yield Refusal(
             "MXdlPerWave",
@@ -99,7 +111,9 @@ def _tile(i: GemmInstance) -> Iterator[Refusal]:
         )
     used = i.NXdlPerWave64
     if not used:
-        good = nearest(i.BlockSize, lambda n: i.NXdlPerWave_for(n) > 0, [WAVE * w for w in range(1, 17)])
+        good = nearest(
+            i.BlockSize, lambda n: i.NXdlPerWave_for(n) > 0, [WAVE * w for w in range(1, MAX_THREADS // WAVE + 1)]
+        )
         yield Refusal(
             "BlockSize",
             i.BlockSize,
@@ -126,8 +140,6 @@ def _tile(i: GemmInstance) -> Iterator[Refusal]:
             str(used),
             False,
         )
-    if i.BlockSize > ARCHS["gfx942"].max_threads_per_workgroup:
-        yield Refusal("BlockSize", i.BlockSize, "a workgroup has at most 1,024 threads", BASE, "256", False)
 
 
 def _depth(i: GemmInstance) -> Iterator[Refusal]:

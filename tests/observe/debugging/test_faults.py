@@ -203,6 +203,23 @@ def test_an_overwritten_address_register_is_no_evidence(saved):
     assert not found.suspects and any("--precise-memory" in n for n in found.notes)
 
 
+@pytest.mark.parametrize("place", ["beside", "file"])
+def test_a_listing_alone_is_enough(place, tmp_path):
+    """What llvm-objdump printed elsewhere, without the code object that it was printed of."""
+    report = read_report(REPORT)
+    listing = tmp_path / (f"{saved_name(report.faulting[0].disassembly.uri)}.s" if place == "beside" else "printed.txt")
+    shutil.copy(DATA / "fault_code.s", listing)
+    (hit,) = explain_report(report, folder=tmp_path if place == "beside" else listing).suspects
+    assert hit.lanes == tuple(range(8, 64)) and hit.instruction.offset == 328
+
+
+def test_a_listing_of_another_kernel_is_refused(tmp_path):
+    listing = tmp_path / "printed.txt"
+    listing.write_text((DATA / "fault_code.s").read_text().replace("scale_rows", "other_rows"))
+    found = explain_report(read_report(REPORT), folder=listing)
+    assert not found.suspects and "is of other_rows, the report's of scale_rows" in found.notes[0]
+
+
 def test_explanation_without_the_code_object_says_what_would_help():
     found = explain_report(read_report(REPORT))
     assert not found.suspects and any("--save-code-objects" in n for n in found.notes)

@@ -16,7 +16,7 @@ import pytest
 from rocm_guide.common.base import GuideError
 from rocm_guide.observe.profiling.amd.counters import COUNTERS, describe_counter, flops, memory_bytes, place
 from rocm_guide.observe.profiling.amd.perfetto import iter_slices
-from rocm_guide.observe.profiling.amd.reader import read_profile, roofline_rows
+from rocm_guide.observe.profiling.amd.reader import counter_sums, read_profile, roofline_rows
 from rocm_guide.observe.profiling.torch_trace.events import TraceError
 from rocm_guide.observe.profiling.torch_trace.expected import check_kernels, replaced_kernels
 
@@ -187,6 +187,34 @@ def test_errors_name_the_line(tmp_path):
     expect(good[0], "a header but no rows")
     expect("a,b\n1,2\n", "belong to no profiler")
     expect("", "not a header")
+
+
+NARROW = '"Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value"\n'
+
+
+def test_counters_without_times_are_read_and_nothing_is_said_of_time(tmp_path):
+    file = tmp_path / "run_counter_collection.csv"
+    rows = [(1, "norm", "SQ_WAVES", 16384), (1, "norm", "FETCH_SIZE", 5), (2, "norm", "SQ_WAVES", 16)]
+    file.write_text(NARROW + "".join(f'{n},1,"{k}","{c}",{v}\n' for n, k, c, v in rows))
+    found = read_profile(file)
+    assert counter_sums(found) == {"norm": {"SQ_WAVES": 16400, "FETCH_SIZE": 5}}
+    assert [d.duration_ns for d in found.dispatches] == [None, None] and not found.totals
+    assert roofline_rows(found) == []
+    file.write_text('"Agent_Id","Kernel_Name"\n1,"norm"\n')
+    with pytest.raises(TraceError, match="belong to no profiler"):
+        read_profile(file)
+
+
+def test_the_known_slip_of_rocprofv2_is_named(tmp_path):
+    """ROCm/rocprofiler issue 144: 21 names in the header and 19 cells in every row."""
+    header, *rows = (SAMPLES / "rocprofv2_results.csv").read_text().splitlines()
+    file = tmp_path / "results_0.csv"
+    file.write_text("\n".join([header, *(row.rsplit(",", 2)[0] for row in rows)]))
+    with pytest.raises(TraceError, match=r"line 2: two cells short of the header, a known slip of rocprofv2"):
+        read_profile(file)
+    file.write_text("\n".join([header, *(row.rsplit(",", 1)[0] for row in rows)]))
+    with pytest.raises(TraceError, match="cut short or edited"):
+        read_profile(file)
 
 
 def test_other_kinds_of_file_are_named(tmp_path):

@@ -11,6 +11,7 @@ import io
 import itertools
 import json
 import math
+import random
 import subprocess
 import sys
 from collections import defaultdict
@@ -21,7 +22,7 @@ import pytest
 from rocm_guide.common.base import GuideError
 from rocm_guide.observe.profiling.torch_trace.attribution import innermost, parents
 from rocm_guide.observe.profiling.torch_trace.events import TraceError, iter_events, iter_text_events
-from rocm_guide.observe.profiling.torch_trace.slices import SLICES, kernel_slice, module_place, module_slices
+from rocm_guide.observe.profiling.torch_trace.slices import KERNELS, SLICES, kernel_slice, module_place, module_slices
 from rocm_guide.observe.profiling.torch_trace.summary import compare_traces, summarize
 
 SAMPLES = Path(__file__).parents[3] / "notebooks" / "recorded"
@@ -458,11 +459,166 @@ def test_every_linear_layer_of_an_architecture_gets_its_place(name):
         ("_fused_moe_silu_and_mul", "", "activation"),
         ("triton_red_fused_rms_norm_0", "", "norms"),
         ("Memcpy HtoD (Pinned -> Device)", "", "other"),
+        # one of each library, as its sources name it; the place says which GEMMs, never what a kernel is
+        ("fused_moe_kernel", "", "GEMMs, place unknown"),
+        ("_ZN5aiter52fmoe_bf16_blockscaleFp8_g1u1_novs_silu_1tg_ps_32x256E", "", "GEMMs, place unknown"),
+        ("_ZN5aiter52fmoe_bf16_blockscaleFp8_g1u1_novs_silu_1tg_ps_32x256E", "mlp", "MLP GEMMs"),
+        ("void ck::kernel_moe_gemm<ck::GridwiseMoeGemm<..., Swiglu>>", "", "GEMMs, place unknown"),
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_swiglu", "", "GEMMs, place unknown"),
+        ("_batched_gemm_a16wfp4_kernel", "attention", "attention"),
+        ("bmm_kernel", "", "GEMMs, place unknown"),
+        ("persistent_matmul", "mlp", "MLP GEMMs"),
+        ("void ck::kernel_gemm_xdl_cshuffle_v3_multi_d_b_preshuffle<...>", "attention GEMMs", "attention GEMMs"),
+        ("void wvSplitK_hf_sml_<__hip_bfloat16, 64, 2>", "", "GEMMs, place unknown"),
+        ("triton_tem_fused_addmm_3", "mlp", "MLP GEMMs"),
+        ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_3", "mlp", "norms"),
+        ("triton_poi_fused_mul_silu_5", "", "activation"),
+        ("kernel_unified_attention_2d", "other", "attention"),
+        ("_ZN5aiter18mla_a16w16_qh16_m16x4_n16x1_coex0_mask1E", "", "attention"),
+        ("_fwd_grouped_kernel_stage1", "other", "attention"),
+        ("attn_fwd", "MLP GEMMs", "attention"),
+        ("void aiter::add_rmsnorm_quant_kernel<...>", "attention", "norms"),
+        ("void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel>", "other", "activation"),
+        ("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", "other", "communication"),
+        ("void at::native::vectorized_elementwise_kernel<4, AddFunctor>", "mlp", "activation"),
+        ("void at::native::vectorized_elementwise_kernel<4, AddFunctor>", "attention", "attention"),
+        ("Cijk_Alik_Bljk_BBS_BH_MT64x64", "norms", "GEMMs, place unknown"),
+        ("Cijk_Alik_Bljk_BBS_BH_MT64x64", "other", "other"),
     ],
 )
 def test_kernel_names(name, place, expected):
     assert kernel_slice(name, place) == expected
     assert expected in SLICES
+
+
+def test_every_row_of_names_has_its_source():
+    for row in KERNELS:
+        assert row.source.startswith("https://github.com/") and row.kind in (*SLICES, "GEMM"), row
+    assert {"vLLM", "SGLang", "AITER", "Triton", "hipBLASLt", "CK", "RCCL"} <= {
+        name for row in KERNELS for name in row.library.split(", ")
+    }
+
+
+def step_trace(marks, kernels):
+    """A GPU's trace: marks and kernels are (start, duration), a kernel with a launch has a third, its number."""
+    made = [
+        {
+            "ph": "X",
+            "cat": "gpu_user_annotation",
+            "name": f"ProfilerStep#{i}",
+            "ts": ts,
+            "dur": dur,
+            "args": {"stream": 7},
+        }
+        for i, (ts, dur) in enumerate(marks)
+    ]
+    for ts, dur, *number in kernels:
+        args = {"stream": 7, "correlation": number[0] if number else 990}
+        made.append({"ph": "X", "cat": "kernel", "name": f"k{dur}", "ts": ts, "dur": dur, "args": args})
+        for c in number:
+            call = {"ph": "X", "cat": "cuda_runtime", "name": "hipLaunchKernel", "ts": ts - 5, "dur": 1, "tid": 1}
+            made.append({**call, "args": {"correlation": c}})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("marks", "kernels", "work", "outside"),
+    [
+        ([(100, 50)], [(10, 30), (100, 20, 1), (130, 10, 2)], 30, 1),  # launched before the recording began
+        ([(100, 50)], [(10, 30, 3), (100, 20, 1), (130, 10, 2)], 60, 0),  # launched within it: counted
+        ([(100, 50)], [(100, 20), (130, 10)], 30, 0),  # inside the mark, with or without a launch
+        ([(100, 50), (200, 50)], [(160, 5), (210, 10, 1), (300, 7)], 15, 1),  # between two steps; behind the last
+        ([], [(10, 30), (100, 20, 1)], 50, 0),  # no mark of the GPU's own: nothing can be said
+        ([(500, 5)], [(10, 30), (100, 20)], 50, 0),  # a mark that fits no kernel proves nothing
+    ],
+)
+def test_kernels_outside_the_gpus_own_step_marks(marks, kernels, work, outside, tmp_path):
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps({"traceEvents": step_trace(marks, kernels)}))
+    found = summarize(file)
+    assert (found.work_us, found.outside) == (work, outside)
+    assert found.outside_us == sum(k[1] for k in kernels) - work
+    assert found.launches + found.outside == len(kernels)
+    assert sum(found.slices.values()) == work == found.busy_us
+    assert found.steps == len(marks)
+
+
+def change_trace(events, rng):
+    """Change what a trace means: drop, double, reorder or move events to another device's stream."""
+    events = [{**e, "args": dict(e.get("args", {}))} for e in events]
+    for _ in range(rng.randrange(1, 6)):
+        at, kind = rng.randrange(len(events)), rng.randrange(5)
+        if kind == 0:
+            del events[at]
+        elif kind == 1:
+            events.insert(rng.randrange(len(events)), dict(events[at]))
+        elif kind == 2:
+            rng.shuffle(events)
+        elif kind == 3:
+            events[at]["args"]["stream"] = rng.randrange(99)
+        else:
+            events[at].pop(rng.choice(("dur", "ts", "cat", "name", "ph")), None)
+    return events
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_changed_trace_is_summed_up_as_it_stands(seed, tmp_path):
+    """Its kernels are counted here by a plain loop, its busy time on a raster of microseconds."""
+    rng = random.Random(seed)
+    kernels = [(100 + 10 * i + rng.randrange(8), rng.randrange(1, 9), i) for i in range(30)]
+    kernels += [(rng.randrange(5, 60), rng.randrange(1, 9)) for _ in range(5)]
+    events = change_trace(step_trace([(95, 400)], kernels), rng)
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps({"traceEvents": events}))
+    found = summarize(file)
+
+    def whole(event, *cats):
+        return event.get("ph") == "X" and event.get("cat") in cats and {"ts", "dur", "name"} <= set(event)
+
+    calls = {e["args"]["correlation"] for e in events if whole(e, "cuda_runtime")}
+    marks = [e for e in events if whole(e, "gpu_user_annotation")]
+    counted, outside = [], 0
+    for e in (e for e in events if whole(e, "kernel")):
+        inside = not marks or any(m["ts"] <= e["ts"] < m["ts"] + m["dur"] for m in marks)
+        if inside or e["args"]["correlation"] in calls:
+            counted.append(e)
+        else:
+            outside += 1
+    assert (found.launches, found.outside) == (len(counted), outside)
+    assert found.work_us == sum(e["dur"] for e in counted)
+    busy = {t for e in counted for t in range(e["ts"], e["ts"] + e["dur"])}
+    assert found.busy_us == len(busy)
+    assert found.span_us == max(busy) + 1 - min(busy)
+    lost = [e for e in events if e.get("ph") == "X" and "cat" in e and not {"ts", "dur", "name"} <= set(e)]
+    assert found.skipped == len(lost)
+
+
+def test_the_frame_of_a_whole_model_does_not_hide_its_kernels(tmp_path):
+    """vLLM with compiled graphs: one frame around all; GEMMs 60 us, attention 25, communication 15."""
+    names = (
+        ("Cijk_Alik_Bljk_BBS_BH_MT256x128x64", 60),
+        ("kernel_paged_attention_2d", 25),
+        ("ncclDevKernel_Generic_1", 15),
+    )
+    made = [{"ph": "X", "cat": "python_function", "name": "nn.Module: XForCausalLM_0", "ts": 0, "dur": 999, "tid": 1}]
+    for n, (name, dur) in enumerate(names):
+        args = {"stream": 0, "correlation": n}
+        made.append({"ph": "X", "cat": "hip_runtime", "name": "x", "ts": 9 + n, "dur": 1, "tid": 1, "args": args})
+        made.append({"ph": "X", "cat": "kernel", "name": name, "ts": 99 * n + 99, "dur": dur, "args": args})
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps({"traceEvents": made}))
+    assert summarize(file).slices == {"attention": 25, "communication": 15, "GEMMs, place unknown": 60}
+
+
+@pytest.mark.parametrize("path", GPU_TRACES, ids=lambda p: p.name)
+def test_operators_that_lead_nowhere_change_nothing(path, tmp_path):
+    """In a GPU's trace, a hundred operators without a number for each that is there cost nothing and say nothing."""
+    document = dict(whole(path))
+    plain = [e for e in document["traceEvents"] if e.get("cat") == "cpu_op" and "Sequence number" not in e["args"]]
+    without = [e for e in document["traceEvents"] if e not in plain[:200]]
+    file = tmp_path / path.name.removesuffix(".gz")
+    file.write_text(json.dumps({**document, "traceEvents": without + plain[:50] * 3}))
+    assert summarize(file).to_dict() == summarize(path).to_dict() | {"file": file.name}
 
 
 def test_lora_layers_stay_in_the_slice_of_the_layer_they_adapt():

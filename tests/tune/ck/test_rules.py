@@ -91,6 +91,8 @@ BROKEN = [
     ({"DsDataType": ()}, "DsLayout", "", True),
     ({"CDEElementwiseOperation": "Gelu"}, "CDEElementwiseOperation", "", False),
     ({"BlockSize": 0}, "BlockSize", "", True),
+    ({"BlockSize": 512}, "BlockSize", "ck.hpp, CK_MAX_THREAD_PER_BLOCK", False),
+    ({"BlockSize": 320}, "BlockSize", "ck.hpp, CK_MAX_THREAD_PER_BLOCK", False),
 ]
 
 
@@ -125,6 +127,19 @@ def test_without_padding_each_size_is_a_multiple_of_the_tile_and_pipelines_want_
     bare = GemmInstance(GemmSpec="Default")
     assert [r.parameter for r in check(bare, Problem(257, 136, 40))] == ["M", "N", "K"]
     assert check(bare.but(PipelineVer="v2"), Problem(256, 128, 96))[0].fix == "128"
+
+
+def test_a_workgroup_of_512_threads_breaks_this_rule_alone():
+    """All of CK's own rules hold; its launch bounds do not (composable_kernel issues 1652 and 558)."""
+    wide = GemmInstance(
+        BlockSize=512,
+        MPerBlock=256,
+        NPerBlock=256,
+        ABlockTransferThreadClusterLengths_AK0_M_AK1=(4, 128, 1),
+        BBlockTransferThreadClusterLengths_BK0_N_BK1=(4, 128, 1),
+        CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock=(1, 32, 1, 16),
+    )
+    assert [(r.parameter, r.fix) for r in check(wide)] == [("BlockSize", "256")]
 
 
 def test_require_raises_one_line_and_bad_values_are_named():

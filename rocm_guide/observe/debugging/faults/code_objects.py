@@ -177,13 +177,13 @@ def printed_listing(uri: str, folder: str | os.PathLike[str]) -> str | None:
 
     Args:
         uri: of the code object, from the report.
-        folder: where the agent saved it; the listing lies beside it.
+        folder: where the agent saved it; the listing lies beside it. Or the listing itself.
 
     Raises:
         FaultError: the file cannot be read.
     """
     name = saved_name(uri) + ".s"
-    file = Path(folder) / name
+    file = Path(folder) / name if Path(folder).is_dir() else Path(folder)
     if len(name) > 255 or not file.is_file():
         return None
     try:
@@ -198,7 +198,7 @@ def disassemble(
     """Disassemble a code object and mark the instruction at ``pc``.
 
     Args:
-        code: an ELF file, as :func:`extract_code` returns it.
+        code: an ELF file, as :func:`extract_code` returns it; empty when there is only ``printed``.
         pc: the address inside the file: the wave's program counter minus the start of "loaded at".
         objdump: an llvm-objdump; found by :func:`find_objdump` when not given.
         printed: what an llvm-objdump of another machine printed of this file; read where this one has none.
@@ -206,7 +206,8 @@ def disassemble(
     Raises:
         FaultError: no llvm-objdump, or it cannot read the file, or ``pc`` is not the start of an instruction.
     """
-    objdump = objdump or find_objdump()
+    if code or printed is None:
+        objdump = objdump or find_objdump()
     if objdump is not None:
         printed, said = _run_objdump(objdump, code)
     elif printed is None:

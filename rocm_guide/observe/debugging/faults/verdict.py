@@ -4,10 +4,17 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from rocm_guide.observe.debugging.faults.code_objects import disassemble, extract_code, printed_listing
+from rocm_guide.observe.debugging.faults.code_objects import (
+    Listing,
+    disassemble,
+    extract_code,
+    printed_listing,
+)
 from rocm_guide.observe.debugging.faults.lanes import Suspect, suspects
 from rocm_guide.observe.debugging.faults.model import AgentReport, CodeLine, FaultError
 
@@ -63,7 +70,8 @@ def explain_report(report: AgentReport, *, folder: str | os.PathLike[str] | None
     Args:
         report: from :func:`~rocm_guide.observe.debugging.faults.agent_log.read_report`.
         folder: where ``--save-code-objects`` wrote, or where the program lies: nothing outside it is opened, whatever
-            the report names. With the code object the instructions before the program counter
+            the report names. Or one file: what ``llvm-objdump --disassemble`` printed of the code object, which is
+            enough by itself. With either, the instructions before the program counter
             are known; without ``-ggdb`` the report itself begins at the counter, behind the access.
 
     >>> import tempfile
@@ -87,11 +95,14 @@ def explain_report(report: AgentReport, *, folder: str | os.PathLike[str] | None
         key = block.uri, wave.pc - block.loaded[0]
         try:
             if key not in listings:
-                file = extract_code(block.uri, folder=folder, only_below=True)
-                printed = printed_listing(block.uri, folder) if folder is not None else None
-                found = disassemble(file, pc=key[1], printed=printed)
+                found = _code(block.uri, key[1], folder)
+                name = _function(found.functions, found.instructions, found.at)
+                if name and re.fullmatch(r"\w+", kernel) and name != kernel:
+                    raise FaultError(
+                        f"the code at {key[1]:#x} is of {name}, the report's of {kernel}; pass its own code"
+                    )
                 listings[key] = list(found.instructions)
-                kernel = kernel or _function(found.functions, found.instructions, found.at)
+                kernel = kernel or name
             code[wave.number] = listings[key]
         except FaultError as e:
             if str(e) not in notes:
@@ -121,6 +132,18 @@ def explain_report(report: AgentReport, *, folder: str | os.PathLike[str] | None
         suspects=tuple(hits),
         notes=tuple(notes),
     )
+
+
+def _code(uri: str, pc: int, folder: str | os.PathLike[str] | None) -> Listing:
+    """Return the code behind a URI: of the saved code object, or of what was printed of it, if that is all there is."""
+    printed = printed_listing(uri, folder) if folder is not None else None
+    try:
+        file = extract_code(uri, folder=folder, only_below=True) if folder is None or Path(folder).is_dir() else b""
+    except FaultError:
+        if printed is None:
+            raise
+        file = b""
+    return disassemble(file, pc=pc, printed=printed)
 
 
 def _function(names: tuple[str, ...], rows: tuple[CodeLine, ...], at: int | None) -> str:

@@ -14,7 +14,7 @@ from rocm_guide.observe.profiling.amd.rocprof_csv import RocprofReport, read_csv
 from rocm_guide.observe.profiling.amd.rocprof_json import read_json
 from rocm_guide.observe.profiling.torch_trace.events import TraceError
 
-__all__ = ["read_profile", "roofline_rows"]
+__all__ = ["counter_sums", "read_profile", "roofline_rows"]
 
 
 def read_profile(path: str | os.PathLike[str]) -> RocprofReport:
@@ -52,6 +52,22 @@ check the path
     return read_csv(path)
 
 
+def counter_sums(report: RocprofReport) -> dict[str, dict[str, float]]:
+    """Return the counters of each kernel, added up over all its dispatches; empty when the file has none.
+
+    >>> from rocm_guide.observe.profiling.amd.rocprof_csv import Dispatch, report_of
+    >>> rows = [Dispatch("norm", None, None, counters={"SQ_WAVES": n}) for n in (16.0, 48.0)]
+    >>> counter_sums(report_of("x", "counters", "rocprofv3", rows))
+    {'norm': {'SQ_WAVES': 64.0}}
+    """
+    sums: dict[str, dict[str, float]] = {}
+    for d in report.dispatches:
+        for counter, value in d.counters.items():
+            into = sums.setdefault(d.name, {})
+            into[counter] = into.get(counter, 0.0) + value
+    return sums
+
+
 def roofline_rows(report: RocprofReport, *, gpu: str = "MI300X", dtype: str = "bf16") -> list[RooflinePoint]:
     """Return where each kernel lies under the roofline: counters and times of all its dispatches together.
 
@@ -72,14 +88,11 @@ def roofline_rows(report: RocprofReport, *, gpu: str = "MI300X", dtype: str = "b
     >>> point.bound, round(point.tflops)
     ('compute', 512)
     """
-    sums: dict[str, dict[str, float]] = {}
+    sums = counter_sums(report)
     times: dict[str, int] = {}
     for d in report.dispatches:
-        if d.counters:
+        if d.counters and d.duration_ns is not None:
             times[d.name] = times.get(d.name, 0) + d.duration_ns
-            into = sums.setdefault(d.name, {})
-            for counter, value in d.counters.items():
-                into[counter] = into.get(counter, 0.0) + value
     points = []
     for name in sorted(times, key=lambda n: -times[n]):
         found = sums[name]

@@ -26,8 +26,8 @@ class Dispatch:
     """One kernel launch. Times in ns; registers per work item; LDS in bytes per workgroup; None: not in the file."""
 
     name: str
-    start_ns: int
-    duration_ns: int
+    start_ns: int | None
+    duration_ns: int | None
     agent: str = ""
     workgroup: int | None = None
     grid: int | None = None
@@ -102,14 +102,16 @@ _DESCRIPTIVE = {
 }
 
 
-def _dispatch(row: Row, counters: bool) -> Dispatch:
+def _dispatch(row: Row, counters: bool, timed: bool = True) -> Dispatch:
     name = re.sub(r"( \[clone \.kd\]| \(\.kd\)|\.kd)$", "", row.first(_NAME) or "")  # old tools name the descriptor
     if not name:
         raise TraceError(f"{row.file}, line {row.line}: no kernel name; the file is cut short or edited")
-    start, end = row.nanoseconds(_START), row.nanoseconds(_END)
-    if end < start:
-        raise TraceError(f"{row.file}, line {row.line}: {name[:40]!r} ends {start - end} ns before it starts")
-    found = Dispatch(name, start, end - start, row.first(_AGENT) or "")
+    found = Dispatch(name, None, None, row.first(_AGENT) or "")
+    if timed:
+        start, end = row.nanoseconds(_START), row.nanoseconds(_END)
+        if end < start:
+            raise TraceError(f"{row.file}, line {row.line}: {name[:40]!r} ends {start - end} ns before it starts")
+        found.start_ns, found.duration_ns = start, end - start
     found.workgroup, found.grid = row.product(_WORKGROUP, "Workgroup"), row.product(_GRID, "Grid")
     for attribute, names in _RESOURCES.items():
         setattr(found, attribute, row.integer(names))
@@ -121,14 +123,15 @@ def _dispatch(row: Row, counters: bool) -> Dispatch:
 
 
 def top_kernels(dispatches: tuple[Dispatch, ...]) -> tuple[KernelTotal, ...]:
-    """Add up the launches by name, longest total first.
+    """Add up the launches by name, longest total first; those without a time (counters of older tools) are left out.
 
     >>> top_kernels((Dispatch("gemm", 0, 30), Dispatch("norm", 40, 10), Dispatch("gemm", 60, 40)))[0]
     KernelTotal(name='gemm', calls=2, total_ns=70, average_ns=35.0, shortest_ns=30, longest_ns=40, share=0.875)
     """
     times: dict[str, list[int]] = {}
     for d in dispatches:
-        times.setdefault(d.name, []).append(d.duration_ns)
+        if d.duration_ns is not None:
+            times.setdefault(d.name, []).append(d.duration_ns)
     all_ns = sum(map(sum, times.values())) or 1
     rows = [KernelTotal(n, len(t), sum(t), sum(t) / len(t), min(t), max(t), sum(t) / all_ns) for n, t in times.items()]
     return tuple(sorted(rows, key=lambda r: (-r.total_ns, r.name)))
@@ -187,10 +190,11 @@ def read_csv(path: str | os.PathLike[str]) -> RocprofReport:
         return RocprofReport(name, "metrics", "rocprof-compute", metrics=_metrics(rows))
     if "TotalDurationNs" in columns or "Sum(ns)" in columns:
         return _statistics(name, rows, "rocprof-compute" if "Sum(ns)" in columns else "rocprof")
-    if not (set(_START) & columns and set(_END) & columns):
+    timed = bool(set(_START) & columns and set(_END) & columns)
+    if not timed and not ("Counter_Name" in columns and set(_NAME) & columns):  # rocprofv3 of ROCm 6.2 gave no times
         raise TraceError(f"{path}: columns {', '.join(columns)[:80]!r} belong to no profiler known here; see read_csv")
     if "Counter_Name" in columns:
-        return report_of(name, "counters", "rocprofv3", _narrow(rows))
+        return report_of(name, "counters", "rocprofv3", _narrow(rows, timed))
     wide = "KernelName" in columns or "Dispatch_ID" in columns
     tool = "rocprof" if "KernelName" in columns else "rocprofv2, rocprof-compute" if wide else "rocprofv3"
     found = [_dispatch(row, wide) for row in rows]
@@ -206,14 +210,14 @@ def _chain(first: Row, rest: Iterator[Row]) -> Iterator[Row]:
     yield from rest
 
 
-def _narrow(rows: Iterator[Row]) -> list[Dispatch]:
+def _narrow(rows: Iterator[Row], timed: bool) -> list[Dispatch]:
     """Put the rows of one dispatch together: rocprofv3 writes one row per counter."""
     found: dict[tuple[Any, ...], Dispatch] = {}
     for row in rows:
         key = (row.first(_AGENT), row.first(("Process_Id",)), row.first(("Dispatch_Id", "Correlation_Id")))
         dispatch = found.get(key)
         if dispatch is None:
-            dispatch = found[key] = _dispatch(row, False)
+            dispatch = found[key] = _dispatch(row, False, timed)
         counter = row.first(("Counter_Name",)) or "?"
         # One counter can come once per shader engine or XCD: the dispatch's value is their sum.
         dispatch.counters[counter] = dispatch.counters.get(counter, 0.0) + row.number(("Counter_Value",))

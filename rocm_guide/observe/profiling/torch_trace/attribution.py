@@ -172,7 +172,7 @@ class _Places:
             return name.split("::")[1]
         if name.startswith("nn.Module: "):
             cls = name.removeprefix("nn.Module: ").rpartition("_")[0]
-            return module_place("", cls, outer or "other")
+            return module_place("", cls, outer)  # "" for a whole model: its frame says nothing of a kernel
         return outer
 
     def at(self, lane: int, times: Sequence[float]) -> array[int]:
@@ -215,10 +215,29 @@ def _place_of_moments(line: Timeline, lanes: Sequence[int], times: Sequence[floa
     return places, marks.known
 
 
+def outside_steps(line: Timeline) -> bytearray:
+    """Return 1 for each kernel that belongs to no recorded step: it ran where the GPU's own step marks are not, and
+    nothing in the trace launched it (it was launched before the recording began).
+
+    Without such marks, or if no kernel would be left, nothing is outside.
+    """
+    found = bytearray(len(line.device))
+    if not len(line.gpu_steps):
+        return found
+    call = _LastOf(line.launches.key)
+    starts, ends = _ends(line.gpu_steps, range(len(line.gpu_steps)))
+    first, last = min(starts), max(ends)
+    for i, (start, key) in enumerate(zip(line.device.start, line.device.key, strict=True)):
+        if not first <= start < last and (key == NONE or call(key) == NONE):
+            found[i] = 1
+    return found if 0 in found else bytearray(len(line.device))
+
+
 def iter_device_work(line: Timeline) -> Iterator[GpuWork]:
     """Yield everything that the device did, in order of its start, each with its slice.
 
-    With a GPU in the trace these are its kernels, copies and fills; without one, the CPU operators with the time that
+    With a GPU in the trace these are its kernels, copies and fills (those of :func:`outside_steps` are left out);
+    without one, the CPU operators with the time that
     each spends itself (without the operators it calls).
     """
     if len(line.device):
@@ -227,6 +246,7 @@ def iter_device_work(line: Timeline) -> Iterator[GpuWork]:
         call = _LastOf(line.launches.key)
         calls = array("q", (call(key) if key != NONE else NONE for key in columns.key))
         launched = array("d", (line.launches.start[i] if i != NONE else math.nan for i in calls))
+        outside = outside_steps(line)
         known = array("q", (i for i, c in enumerate(calls) if c != NONE))
         lanes = array("q", (line.launches.lane[calls[i]] for i in known))
         found, names = _place_of_moments(line, lanes, array("d", (launched[i] for i in known)))
@@ -242,8 +262,11 @@ def iter_device_work(line: Timeline) -> Iterator[GpuWork]:
                     own[chosen[above]] -= columns.duration[i]
         launched = columns.start
         places, names = _place_of_moments(line, columns.lane, columns.start)
+        outside = bytearray(len(columns))
     slices: dict[tuple[int, int], str] = {}
     for i in in_order(columns.start):
+        if outside[i]:
+            continue
         key = columns.name[i], places[i]
         if key not in slices:
             slices[key] = kernel_slice(line.names[key[0]], names[key[1]])
@@ -260,7 +283,8 @@ def idle_gaps(line: Timeline, most: int = 10) -> tuple[float, float, float, list
     columns = line.device if len(line.device) else line.ops
     host = not len(line.device)
     asked = _LastOf(line.launches.key)
-    order = in_order(columns.start)
+    outside = bytearray(len(columns)) if host else outside_steps(line)
+    order = array("q", (i for i in in_order(columns.start) if not outside[i]))
     longest: list[tuple[float, int, Gap]] = []
     first = until = columns.start[order[0]]
     busy = launch = 0.0

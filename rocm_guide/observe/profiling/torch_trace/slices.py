@@ -10,6 +10,7 @@ blog.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 __all__ = []
@@ -27,17 +28,70 @@ SLICES = (
     "other",
 )
 
-_COMMUNICATION = re.compile(
-    r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|quick_?reduce", re.I
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a library calls its kernels of one kind: a regular expression, any case of letters, and where to read it."""
+
+    library: str
+    kind: str
+    names: str
+    source: str
+
+
+_VLLM, _SGLANG = "https://github.com/vllm-project/vllm", "https://github.com/sgl-project/sglang"
+_AITER, _CK = "https://github.com/ROCm/aiter", "https://github.com/ROCm/composable_kernel"
+_TORCH, _TRITON = "https://github.com/pytorch/pytorch", "https://github.com/triton-lang/triton"
+
+#: Kinds of kernels by name; the first row that fits decides, so fused kernels stand before the parts that they hold.
+KERNELS = (
+    Named("RCCL, NCCL", "communication", r"nccl|rccl|msccl", "https://github.com/ROCm/rccl/tree/develop/src/device"),
+    Named("vLLM", "communication", r"cross_device_reduce|quick_?(?:all)?reduce|allreduce_prototype", f"{_VLLM}/csrc"),
+    Named("AITER, any", "communication", r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", f"{_AITER}/csrc"),
+    # One kernel for an expert's GEMMs and the activation between them: the GEMMs are what it takes its time for.
+    Named("AITER", "GEMM", r"fmoe_|moe_?gemm|moe_?flatmm|fused_?moe_?gemm", f"{_AITER}/hsa, {_CK}/include/ck_tile/ops"),
+    Named(
+        "vLLM, SGLang", "GEMM", r"fused_moe_kernel|moe_wna16|moe_mmk", f"{_VLLM}/vllm/model_executor/layers/fused_moe"
+    ),
+    Named("Triton", "GEMM", r"_matmul_ogs|_p_matmul|moe_gemm_a\d+w\d+", f"{_TRITON}/python/triton_kernels, {_AITER}"),
+    Named(
+        "AITER, vLLM",
+        "attention",
+        r"\bmla_|mla_(?:a\d|dec|reduce|decode|prefill)|\bpa_(?:fwd|bf16|fp16|a16|decode)",
+        _AITER,
+    ),
+    Named("SGLang", "attention", r"_fwd_(?:grouped_)?kernel_stage\d|_decode_att|extend_attention|kv_indices", _SGLANG),
+    Named("AOTriton", "attention", r"attn_fwd|bwd_kernel_d[kq]|bwd_preprocess", "https://github.com/ROCm/aotriton"),
+    Named("CK, FlashAttention", "attention", r"fmha|flash(?!infer_silu)", f"{_CK}/include/ck_tile/ops/fmha"),
+    Named("vLLM, AITER", "attention", r"attn|attention|paged|rope|rotary|kv_?cache|reshape_and_cache", f"{_VLLM}/csrc"),
+    Named("hipBLASLt, Tensile", "GEMM", r"Cijk_", "https://github.com/ROCm/hipBLASLt/tree/develop/tensilelite"),
+    Named("cuBLAS, CUTLASS", "GEMM", r"nvjet|xmma|cutlass.*(?:tensorop|wgmma)", "https://github.com/NVIDIA/cutlass"),
+    Named("vLLM", "GEMM", r"wvSplitK|splitKreduce|LLMM1|LLGemm", f"{_VLLM}/csrc/rocm/skinny_gemms.cu"),
+    Named("inductor", "GEMM", r"triton_tem_\w*mm", f"{_TORCH}/torch/_inductor"),
+    Named("inductor", "norms", r"triton_(?:red|per)_\w*rsqrt", f"{_TORCH}/torch/_inductor"),
+    Named(
+        "CK, AITER",
+        "GEMM",
+        r"gemm|gemv|flatmm",
+        f"{_CK}/include/ck/tensor_operation/gpu/grid, {_AITER}/aiter/ops/triton",
+    ),
+    Named(
+        "PyTorch",
+        "GEMM",
+        r"^aten::(?:mm|bmm|addmm|baddbmm|matmul|linear|_scaled_mm|mkldnn_linear)$|mkldnn::_linear",
+        _TORCH,
+    ),
+    Named("PyTorch", "GEMM", r"grouped_mm|scaled_mm", _TORCH),
+    Named(
+        "AITER, Triton",
+        "GEMM",
+        r"aiter.*mm|(?:^|_)b?matmul(?:$|_)|(?:^|_)bmm(?:$|_)",
+        f"{_AITER}/aiter/ops/triton, {_TRITON}",
+    ),
+    Named("any", "norms", r"norm", f"{_VLLM}/csrc/layernorm_kernels.cu, {_AITER}/csrc/kernels"),
+    Named("any", "activation", r"silu|swiglu|gelu|geglu|act_and_mul|relu", f"{_VLLM}/csrc/activation_kernels.cu"),
 )
-_GEMM = re.compile(
-    r"gemm|Cijk_|gemv|nvjet|xmma|wvSplitK|splitKreduce|cutlass.*(?:tensorop|wgmma)|grouped_mm|fused_moe_kernel|^_?matmul"
-    r"|^aten::(?:mm|bmm|addmm|baddbmm|matmul|linear|_scaled_mm|mkldnn_linear)$|mkldnn::_linear|aiter.*mm",
-    re.I,
-)
-_ATTENTION = re.compile(r"flash|fmha|attn|attention|mla_|paged|rope|rotary|kv_?cache|reshape_and_cache", re.I)
-_NORM = re.compile(r"norm", re.I)
-_ACTIVATION = re.compile(r"silu|swiglu|gelu|geglu|act_and_mul|relu", re.I)
+_KINDS = tuple((re.compile(row.names, re.I), row.kind) for row in KERNELS)
 
 _NORM_MODULE = re.compile(r"norm|^ln(_|$|\d)", re.I)
 _ATTENTION_MODULE = re.compile(r"attn|attention|rotary|rope", re.I)
@@ -86,7 +140,9 @@ def module_place(path: str, cls: str, parent: str = "other", *, linear: bool | N
 
 
 def kernel_slice(name: str, place: str = "") -> str:
-    """Return the slice of one kernel or operator.
+    """Return the slice of one kernel or operator: its name says what it is, the place which part of the model.
+
+    The name comes first: it is the nearest evidence, and with compiled graphs the place is the frame of a whole model.
 
     Args:
         name: its name, as the trace gives it.
@@ -101,19 +157,14 @@ def kernel_slice(name: str, place: str = "") -> str:
     >>> kernel_slice("Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64")
     'GEMMs, place unknown'
     """
-    if _COMMUNICATION.search(name):
-        return "communication"
-    if place in ("attention", "attention GEMMs", "MLP GEMMs", "norms", "other"):
-        return place
-    if place == "mlp":
-        return "MLP GEMMs" if _GEMM.search(name) else "activation"
-    if _ATTENTION.search(name):
-        return "attention"
-    if _NORM.search(name):
-        return "norms"
-    if _ACTIVATION.search(name):
-        return "activation"
-    return "GEMMs, place unknown" if _GEMM.search(name) else "other"
+    kind = next((kind for pattern, kind in _KINDS if pattern.search(name)), "")
+    if kind == "GEMM":
+        # A product inside attention itself, of queries and keys, is attention; one of "other" is the output layer's.
+        places = {"mlp": "MLP GEMMs", "": "GEMMs, place unknown", "norms": "GEMMs, place unknown"}
+        return places.get(place, place)
+    if kind:
+        return kind
+    return {"mlp": "activation", "": "other"}.get(place, place)
 
 
 def module_slices(model: Any) -> dict[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.observe.profiling.torch_trace.attribution import Gap, idle_gaps, iter_device_work
+from rocm_guide.observe.profiling.torch_trace.attribution import Gap, idle_gaps, iter_device_work, outside_steps
 from rocm_guide.observe.profiling.torch_trace.slices import SLICES
 from rocm_guide.observe.profiling.torch_trace.timeline import load_timeline
 
@@ -49,6 +49,7 @@ class TraceSummary:
         slices: time by slice, only those that occur, in the order of ``SLICES``.
         gaps: the ten longest.
         skipped: events without usable times.
+        outside, outside_us: kernels that belong to no recorded step, and their time; in none of the figures above.
     """
 
     file: str
@@ -65,6 +66,8 @@ class TraceSummary:
     slices: dict[str, float]
     gaps: tuple[Gap, ...]
     skipped: int
+    outside: int = 0
+    outside_us: float = 0.0
 
     @property
     def idle_share(self) -> float:
@@ -108,6 +111,7 @@ def summarize(path: str | os.PathLike[str]) -> TraceSummary:
     """
     line = load_timeline(path)
     span, busy, launch, gaps = idle_gaps(line)
+    outside = outside_steps(line)
     total, launches = 0.0, 0
     rows: dict[tuple[str, str], list[float]] = {}
     slices: dict[str, float] = {}
@@ -139,6 +143,8 @@ def summarize(path: str | os.PathLike[str]) -> TraceSummary:
         slices={name: slices[name] for name in SLICES if name in slices},
         gaps=tuple(gaps),
         skipped=line.skipped,
+        outside=sum(outside),
+        outside_us=sum(us for us, out in zip(line.device.duration, outside, strict=True) if out),
     )
 
 

@@ -23,9 +23,9 @@ __all__ = []
 #: Trace categories of work that runs on the device.
 DEVICE_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
 
-#: Operators, calls, ranges and kernels that are kept, and the characters of all names together. A trace beyond either
-#: is refused.
-MOST_EVENTS, MOST_TEXT = 6_000_000, 1 << 26
+#: Calls, ranges, kernels and operators that are worked on, and the characters of all names together. A trace beyond
+#: either is refused. Of operators that a GPU's trace does not need (:func:`_needed`), PASSED_BY times as many are read.
+MOST_EVENTS, MOST_TEXT, PASSED_BY = 6_000_000, 1 << 26, 4
 
 #: An id that no event has.
 NONE = -1
@@ -69,6 +69,7 @@ class Timeline:
         launches: runtime calls by correlation id; lane = thread, key = correlation id.
         ops: CPU operators; lane = thread, key = autograd sequence number, negative below NONE for a backward operator.
         marks: ``record_function`` ranges and traced ``nn.Module`` calls; lane = thread.
+        gpu_steps: the GPU's own step marks: where the kernels of each ``ProfilerStep`` lie on the device.
         steps: how many ``ProfilerStep`` ranges there are.
         device_name: the accelerator, as the trace gives it ("" when it does not).
         skipped: events left out because their times are missing or are not numbers.
@@ -79,6 +80,7 @@ class Timeline:
     launches: Columns = field(default_factory=Columns)
     ops: Columns = field(default_factory=Columns)
     marks: Columns = field(default_factory=Columns)
+    gpu_steps: Columns = field(default_factory=Columns)
     steps: int = 0
     device_name: str = ""
     skipped: int = 0
@@ -126,7 +128,7 @@ def timeline_of(events: Iterable[dict[str, Any]], trace: str = "trace") -> Timel
     line = Timeline()
     index: dict[str, int] = {}
     lanes: dict[str, int] = {}
-    text, kept = 0, 0
+    text, kept, passed = 0, 0, 0
     for event in events:
         if event.get("ph") != "X":
             continue
@@ -154,9 +156,10 @@ def timeline_of(events: Iterable[dict[str, Any]], trace: str = "trace") -> Timel
                 raise _too_large(trace, f"{MOST_TEXT:,} characters of names")
             at = index[name] = len(line.names)
             line.names.append(name if name.isprintable() else shown(name, len(name)))
-        kept += 1
-        if kept > MOST_EVENTS:
-            raise _too_large(trace, f"{MOST_EVENTS:,} events")
+        plain = category == "cpu_op" and "Sequence number" not in args
+        kept, passed = kept + (not plain), passed + plain
+        if kept > MOST_EVENTS or passed > MOST_EVENTS * PASSED_BY:
+            raise _too_large(trace, f"{MOST_EVENTS * (1 if kept > MOST_EVENTS else PASSED_BY):,} events")
         if category in DEVICE_WORK:
             line.device.add(at, start, duration, _lane(args.get("stream"), lanes), _integer(args.get("correlation")))
         elif category == "cpu_op":
@@ -168,11 +171,31 @@ def timeline_of(events: Iterable[dict[str, Any]], trace: str = "trace") -> Timel
             if name.startswith("ProfilerStep"):
                 line.steps += 1
             line.marks.add(at, start, duration, _lane(event.get("tid"), lanes))
+        elif category == "gpu_user_annotation":
+            if name.startswith("ProfilerStep"):
+                line.gpu_steps.add(at, start, duration, _lane(args.get("stream"), lanes))
         elif category.endswith(("_runtime", "_driver", "Runtime")):
             correlation = _integer(args.get("correlation"))
             if correlation != NONE:
                 line.launches.add(at, start, duration, _lane(event.get("tid"), lanes), correlation)
+    if len(line.device):
+        line.ops = _needed(line.ops)
+        line.steps = line.steps or len({line.gpu_steps.name[i] for i in range(len(line.gpu_steps))})
+    elif kept + passed > MOST_EVENTS:
+        raise _too_large(trace, f"{MOST_EVENTS:,} events")
     return line
+
+
+def _needed(ops: Columns) -> Columns:
+    """Return the operators that lead from a kernel to its module: those with a number that joins forward and backward.
+
+    In a CPU's trace the operators are the work itself, and all are kept.
+    """
+    found = Columns()
+    for i, key in enumerate(ops.key):
+        if key != NONE:
+            found.add(ops.name[i], ops.start[i], ops.duration[i], ops.lane[i], key)
+    return found
 
 
 def load_timeline(path: str | os.PathLike[str]) -> Timeline:
