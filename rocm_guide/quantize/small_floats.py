@@ -71,7 +71,7 @@ class Scaled:
 
 
 def encode_fp4(x: torch.Tensor) -> torch.Tensor:
-    """Round to the nearest code of E2M1, ties to the even code; uint8 of the same shape. Beyond 6 is 6, NaN is an error.
+    """Round to the nearest code of E2M1, ties to the even code; uint8 of the same shape. Beyond 6 is 6.
 
     Raises:
         QuantizationError: NaN, which the form cannot hold.
@@ -116,7 +116,9 @@ def shared_exponent(largest: torch.Tensor, element: str, rule: str = "nearest") 
     (tensor([0], dtype=torch.int32), tensor([1], dtype=torch.int32))
     """
     if element not in _LARGEST or rule not in ("floor", "nearest", "above"):
-        raise QuantizationError(f"element={element!r}, rule={rule!r}: choose {', '.join(_LARGEST)}; floor, nearest, above")
+        raise QuantizationError(
+            f"element={element!r}, rule={rule!r}: choose {', '.join(_LARGEST)}; floor, nearest, above"
+        )
     most, power = _LARGEST[element]
     x = largest.float()
     if rule == "above":
