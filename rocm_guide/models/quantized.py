@@ -469,7 +469,9 @@ def _compressed_weights(weights: Mapping[str, Any], form: str) -> _Bytes:
         or weights.get("scale_dtype") in ("uint8", "torch.uint8")
     )
     order = weights.get("actorder") == "group"
-    return _grouped(bits, group, scale=1 if narrow else 2, zeros=weights.get("symmetric") is False, order=order)
+    size = _grouped(bits, group, scale=1 if narrow else 2, zeros=weights.get("symmetric") is False, order=order)
+    # NVFP4 has one more scale for the whole matrix, in 32 bits.
+    return (lambda a, b: size(a, b) + 4) if strategy == "tensor_group" else size
 
 
 #: Bits of Quark's types, and bytes of its scales.
@@ -478,7 +480,8 @@ _QUARK_BITS |= {"fp6_e2m3": 6, "fp6_e3m2": 6}
 _QUARK_WEIGHT = (
     "dtype qscheme group_size ch_axis scale_format scale_type is_dynamic symmetric observer_cls round_method "
 )
-_QUARK_WEIGHT += "scale_calculation_mode qat_spec mx_element_dtype zero_point_type is_scale_quant block_size"
+_QUARK_WEIGHT += "scale_calculation_mode qat_spec mx_element_dtype zero_point_type is_scale_quant block_size "
+_QUARK_WEIGHT += "enable_buffer_reuse max_input_numel"  # how Quark 0.13 computes, not what it stores
 
 
 def _quark(config: Mapping[str, Any]) -> _Recipe:
@@ -498,9 +501,11 @@ def _quark(config: Mapping[str, Any]) -> _Recipe:
             raise SizesError(f"dtype={kind!r} of quark: is not counted here; known are {', '.join(_QUARK_BITS)}")
         labels.add(kind)
         bits, scheme = _QUARK_BITS[kind], str(weight.get("qscheme", "per_tensor"))
+        inputs = _object(given.get("input_tensors") or {}, "input_tensors")
+        fixed = 4 if inputs.get("qscheme") == "per_tensor" and inputs.get("is_dynamic") is False else 0
         zeros = kind.startswith(("int", "uint")) and weight.get("symmetric") is False
         if scheme == "per_tensor":
-            return lambda a, b: a * b * bits / 8 + 4
+            return lambda a, b: a * b * bits / 8 + 4 + fixed
         if scheme not in ("per_channel", "per_group"):
             raise SizesError(f"qscheme={scheme!r} of quark: known are per_tensor, per_channel and per_group")
         exponent = weight.get("scale_format") == "e8m0"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Weights in fewer bits: GPTQ, AWQ, NF4, INT8; ``smoothquant``: INT8 activations too.
+"""Weights in fewer bits: GPTQ, AWQ, NF4, INT8, FP8 and MX formats; ``smoothquant``: INT8 activations too.
 
 In reading order:
 
@@ -11,6 +11,8 @@ In reading order:
 - ``awq``: AWQ: make the important columns larger before rounding, and divide by the same factor afterwards.
 - ``int8``: LLM.int8(): products of 8-bit integers for almost everything, 16 bits for the few columns with outliers.
 - ``nf4``: Four-bit code books: NF4 and FP4, block by block, and the quantisation of their scales.
+- ``small_floats``: Weights as small floating-point numbers in blocks that share a scale: FP8, MXFP8, MXFP4 and NVFP4.
+  Notebook 13.
 - ``layers``: Quantise a Llama layer by layer: what every linear layer sees on calibration data, and each method
   applied to it.
 - ``packing``: Codes side by side in bytes, and a linear layer that stores only those.
@@ -45,8 +47,18 @@ if TYPE_CHECKING:
     from rocm_guide.quantize.int8 import int8_linear, outlier_columns, quantize_rows
     from rocm_guide.quantize.nf4 import code_book, code_book_bits, dequantize_blocks, on_a_border, quantize_blocks
     from rocm_guide.quantize.scores import case_table, measure, model_bytes, table
+    from rocm_guide.quantize.small_floats import (
+        BLOCK_FLOATS,
+        BlockFloat,
+        decode_fp4,
+        encode_fp4,
+        scale_blocks,
+        shared_exponent,
+    )
 
 __all__ = [
+    "BLOCK_FLOATS",
+    "BlockFloat",
     "QuantizationError",
     "awq_grid",
     "bits_per_weight",
@@ -54,9 +66,11 @@ __all__ = [
     "code_book",
     "code_book_bits",
     "decode_bound",
+    "decode_fp4",
     "dequantize_blocks",
     "divergence",
     "drift",
+    "encode_fp4",
     "expectations",
     "fit_grid",
     "format_errors",
@@ -75,12 +89,14 @@ __all__ = [
     "quantize_rows",
     "round_to_nearest",
     "rounded",
+    "scale_blocks",
     "search_clip",
     "search_scales",
     "serving_bytes",
+    "shared_exponent",
     "table",
 ]
 
 __getattr__, __dir__ = lazy_names(
-    __name__, "grid", "formats", "gptq", "awq", "int8", "nf4", "held_out", "scores", "budget"
+    __name__, "grid", "formats", "gptq", "awq", "int8", "nf4", "small_floats", "held_out", "scores", "budget"
 )

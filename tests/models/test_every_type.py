@@ -262,3 +262,30 @@ def test_published_formats_of_four_and_eight_bits(recipe: dict[str, Any], expect
         recipe |= {"ignore": ["lm_head"], "config_groups": {"g": {"targets": ["Linear"], "weights": weights}}}
     sizes = sizes_of({**SHAPES["llama-3-8b"], "quantization_config": recipe})
     assert sizes.stored_bytes == pytest.approx(expected, rel=1e-3) and sizes.kv_bytes == cache
+
+
+#: Keys that Quark 0.13 writes for each tensor; a checkpoint of it was refused for the last two.
+_QUARK_013 = {"observer_cls": "PerTensorMinMaxObserver", "is_dynamic": False, "symmetric": True, "group_size": None}
+_QUARK_013 |= {"enable_buffer_reuse": False, "max_input_numel": 4194304}
+
+
+def test_scales_beside_the_weights_are_counted_to_the_byte() -> None:
+    """NVFP4's scale for the whole matrix, and the fixed scale of the inputs in Quark's FP8: 4 bytes a matrix each."""
+    shape, matrices = SHAPES["llama-3-8b"], 7 * 32
+
+    def stored(recipe: dict[str, Any]) -> float:
+        return sizes_of({**shape, "quantization_config": recipe}).stored_bytes
+
+    def packed(strategy: str) -> dict[str, Any]:
+        weights = {"num_bits": 4, "type": "float", "strategy": strategy, "group_size": 16, "symmetric": True}
+        groups = {"g": {"targets": ["Linear"], "weights": weights}}
+        return {"quant_method": "compressed-tensors", "ignore": ["lm_head"], "config_groups": groups}
+
+    assert stored(packed("tensor_group")) - stored(packed("group")) == 4 * matrices
+    fixed = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", **_QUARK_013}
+    told: dict[str, Any] = {"quant_method": "quark", "exclude": ["lm_head"], "global_quant_config": {"weight": fixed}}
+    alone = stored(told)
+    told["global_quant_config"]["input_tensors"] = fixed
+    assert stored(told) - alone == 4 * matrices
+    told["global_quant_config"]["input_tensors"] = fixed | {"is_dynamic": True}
+    assert stored(told) == alone

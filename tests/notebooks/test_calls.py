@@ -19,6 +19,7 @@ CALLS = {
     "10_gptq": ("GPTQConfig(",),
     "11_awq": ("QuantizeConfig(",),
     "12_bitsandbytes": ("BitsAndBytesConfig(", "bnb.matmul("),
+    "13_fp8_and_mx_formats": ("apply_quantization_config(", "ModelCompressor.", "from_pretrained("),
     "15_flash_attention": ("from_pretrained(", "attn_implementation=", "sdpa_kernel(", "SDPBackend."),
     "40_profiling": ("profile(activities=", "schedule(", "key_averages().table(", "export_chrome_trace("),
     "16_torch_compile": ("torch.compile(", 'cache_implementation="static"', "StaticCache(", "TORCH_COMPILE_DEBUG"),
@@ -65,7 +66,7 @@ def test_the_gpu_of_the_tunableop_blog_has_no_name():
     assert all("MI210, MI250 and MI250X" in line for line in named), named
 
 
-@pytest.mark.parametrize("notebook", ["10_gptq", "12_bitsandbytes", "15_flash_attention"])
+@pytest.mark.parametrize("notebook", ["10_gptq", "12_bitsandbytes", "13_fp8_and_mx_formats", "15_flash_attention"])
 def test_the_memory_of_an_mi300x_is_that_of_the_table(notebook):
     """192 GiB are 206 GB; a line drawn at 192 in a plot of GB is in the wrong place."""
     cells = json.loads((FOLDER / f"{notebook}.ipynb").read_text(encoding="utf-8"))["cells"]

@@ -176,7 +176,7 @@ OWN_FOLDERS = {
             name="quantization",
             listed=files("rocm_guide").joinpath("data", "quantization.txt").read_text("utf-8"),
             shown=("gptqmodel", "bitsandbytes"),
-            needed_by="notebooks 10 to 12 and 14",
+            needed_by="notebooks 10 to 14",
             in_cache=False,
         ),
         LibraryFolder(

@@ -22,7 +22,9 @@ from rocm_guide.common.base import GuideError
 from rocm_guide.finetune import adapter_size, whole_job
 from rocm_guide.models import load_tokenizer, training_rows
 from rocm_guide.models.course_data import question_answer_splits
+from rocm_guide.models.sizes import sizes_of
 from rocm_guide.models.tiny import tiny_folder
+from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
 from tests.own_data import RULES, families, layouts, write_layouts
 
 FEW = {"rank": 4, "alpha": 8, "rate": 5e-3, "batch": 4, "length": 64, "steps": 8, "save": 0.25}
@@ -103,8 +105,24 @@ def test_the_script_is_plain_and_short():
     assert '"--model", required=True' in text and "tiny" not in text.partition("args =")[0]
 
 
+def test_notebook_13_quantises_where_the_course_is_not(room):
+    """The script needs torch, transformers and compressed-tensors, which lies in a folder of its own."""
+    text = script_of("13")
+    assert not re.search(r"rocm_guide|cdna", text)
+    (room / "quantise.py").write_text(text)
+    env = environment(room)
+    env["PYTHONPATH"] += os.pathsep + str(OWN_FOLDERS["quantization"].path)
+    words = ["quantise.py", f"--model={tiny_folder()}", "--out=small", "--scheme=MXFP4"]
+    done = subprocess.run([sys.executable, *words], cwd=room, env=env, capture_output=True, text=True, timeout=300)
+    assert not done.returncode, done.stderr[-2000:]
+    config = json.loads((room / "small" / "config.json").read_text())
+    (group,) = config["quantization_config"]["config_groups"].values()
+    assert group["weights"]["num_bits"] == 4 and group["weights"]["group_size"] == 32
+    assert "read back" in done.stdout and sizes_of(config).stored_as == "compressed-tensors, 4 bits"
+
+
 def test_a_notebook_without_such_cells_says_which_have_them(capsys, monkeypatch, tmp_path):
-    with pytest.raises(GuideError, match=r"notebook 01: has no cells to take away; these have: 02"):
+    with pytest.raises(GuideError, match=r"notebook 01: has no cells to take away; these have: 02, 13"):
         script_of("1")
     with pytest.raises(GuideError, match="notebook 99: there is none with that number"):
         script_of("99")
@@ -116,7 +134,7 @@ def test_a_notebook_without_such_cells_says_which_have_them(capsys, monkeypatch,
     with pytest.raises(SystemExit) as left:
         main()
     said = capsys.readouterr().err
-    assert left.value.code == 2 and said.count("\n") == 1 and "these have: 02" in said
+    assert left.value.code == 2 and said.count("\n") == 1 and "these have: 02, 13" in said
 
 
 def test_imports_are_joined_and_options_are_read(monkeypatch, tmp_path):
