@@ -123,9 +123,9 @@ def passport_line(passport: Mapping[str, Any], stage: str) -> str:
         if value is None:
             continue
         text = f"{name} {form(value)}"
-        # The files of an adapter are no model, and are compared with none.
-        files = key == "disk_bytes" and "adapter" in now["stage"] + before.get("stage", "")
-        if earlier is not None and (alike if group == "speed" else not files):
+        # The files of an adapter are no model; a whole one is not compared with them.
+        fair = alike if group == "speed" else key != "disk_bytes" or before["stage"] != "adapter"
+        if earlier is not None and fair:
             worse = value * slack < earlier if name in _MORE_IS_BETTER else value > earlier * slack
             worse &= form(value) != form(earlier)  # not a digit that nobody sees
             text += f" ({before['stage']} {form(earlier)}{', worse' if worse else ''})"

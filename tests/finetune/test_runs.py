@@ -272,8 +272,8 @@ def test_one_line_says_what_got_worse(own_runs):
         "gptq-4bit": "gptq-4bit: loss 0.5001 (merged 0.5000, worse), exact 91.0% (merged 90.0%),"
         " on disk 3 MB (merged 2 MB, worse), decode/s 53 (merged 60, worse)" + end,
         "nf4": "nf4: loss 0.4000 (base 2.5000), exact 89.0% (base 0.0%), on disk 1 MB, decode/s 55 (base 50)" + end,
-        "qlora-adapter": "qlora-adapter: loss 0.5000 (merged 0.5000), exact 90.0% (merged 90.0%), on disk 1 kB,"
-        " decode/s 55 (merged 60)" + end,
+        "qlora-adapter": "qlora-adapter: loss 0.5000 (merged 0.5000), exact 90.0% (merged 90.0%),"
+        " on disk 1 kB (merged 2 MB), decode/s 55 (merged 60)" + end,
         "served": "served: decode/s 2" + end,
     }
     passport["stages"][0]["hardware"] = "another"
