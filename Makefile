@@ -21,7 +21,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help course test lab wheels site site-check site-libraries install notebooks worlds hub images-check quantization torchtune
+.PHONY: help course test lab wheels site site-check site-libraries install notebooks worlds hub images-check quantization torchtune evaluation
 
 VENV ?= .venv
 ROCM_GUIDE_TORCH ?= torch==2.13.0
@@ -75,7 +75,7 @@ DEFINED := pyproject.toml cdna/pyproject.toml rocm_guide/data/constraints.txt
 # Both packages as they lie here, for what runs before they are installed, or in another environment.
 HERE := PYTHONPATH=.:cdna
 # Libraries in folders of their own: rocm_guide/observe/doctor/own_folders.py says which, where and why.
-OWN_FOLDERS := quantization torchtune
+OWN_FOLDERS := quantization torchtune evaluation
 BESIDE := $(STATE)/imported $(OWN_FOLDERS)
 
 # What is not there yet is installed first: folders of their own side by side, one after the other what goes into one.

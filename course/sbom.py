@@ -35,6 +35,7 @@ LISTS = {
     "rocm_guide/data/constraints.txt": "make course, test, lab",
     "rocm_guide/data/quantization.txt": "notebooks 10 to 14",
     "rocm_guide/data/torchtune.txt": "notebook 06",
+    "rocm_guide/data/evaluation.txt": "notebook 08",
     "rocm_guide/data/smollm2.txt": "MODEL=smollm2 without a hub",
     "hub/requirements.txt": "make hub",
     "docs/site/requirements.txt": "make site",

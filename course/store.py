@@ -193,7 +193,8 @@ def _write_back(lesson: Lesson, executed: Path, event: dict[str, Any], found: di
     if source_hash(read_notebook(lesson.path)) != source:
         raise StoreError(f"{name}: was edited while it ran; store it again")
     root = lesson.path.resolve().parent.parent
-    folders = [(str(lesson.path.resolve().parent), "."), (str(root), ".."), (str(Path.home()), "~")]
+    runs = (str(executed.resolve().parent), "runs")  # where it kept a model; a reader's are there
+    folders = [runs, (str(lesson.path.resolve().parent), "."), (str(root), ".."), (str(Path.home()), "~")]
     nb = clean_notebook(read_notebook(executed), name, folders)
     nb = _stamped(nb, lesson, event, found)
     write_text(lesson.path, json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + "\n")

@@ -469,7 +469,6 @@ def test_a_planted_library_is_never_opened(tmp_path, monkeypatch):
 def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, monkeypatch):
     from cdna.hip.cpu_library import build_cpu
     from rocm_guide.finetune.checkpoints import load_checkpoint, save_checkpoint
-    from rocm_guide.finetune.torchtune.run import _environment
     from rocm_guide.models.tiny import tiny_folder
     from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
     from rocm_guide.observe.doctor.resources import check_cache
@@ -481,11 +480,11 @@ def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, mon
     own = OWN_FOLDERS["torchtune"]
     for name in own.requirements:
         (own.path / (name.replace("-", "_").replace("==", "-") + ".dist-info")).mkdir(parents=True)
-    _environment()
+    own.environment()
     saved = save_checkpoint(cache / "checkpoints", 1, {"step": 1})
     assert load_checkpoint(saved) == {"step": 1}
     cache.chmod(0o777)
-    for load in (tiny_folder, _environment, lambda: load_checkpoint(saved), lambda: build_cpu("ladder")):
+    for load in (tiny_folder, own.environment, lambda: load_checkpoint(saved), lambda: build_cpu("ladder")):
         with pytest.raises(GuideError, match="cache: other users can write to it"):
             load()
     assert check_cache(cache).status == "FAIL" and "other users" in check_cache(cache).found

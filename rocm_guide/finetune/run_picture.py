@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The passport as text and as a picture."""
+"""The passport as text, as one line, and as a picture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocm_guide.finetune.passport import RunError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_passport", "passport_text"]
+__all__ = ["draw_passport", "passport_line", "passport_text"]
 
 _HEAD = ("stage", "loss", "perplexity", "exact", "on disk", "in memory", "train/s", "prefill/s", "decode/s")
 
@@ -79,6 +79,68 @@ def passport_text(passport: Mapping[str, Any]) -> str:
         )
     lines += _sayings(stages)
     return "\n".join(lines)
+
+
+#: Figures of a stage in one line: name, group, its key, form, factor by which it may change before that is worse.
+_IN_ONE_LINE = (
+    ("loss", "held_out", "loss", "{:.4f}".format, 1.0),
+    ("exact", "held_out", "exact_match", "{:.1%}".format, 1.0),
+    ("on disk", "size", "disk_bytes", lambda n: _bytes(n), 1.0),
+    ("in memory", "size", "memory_bytes", lambda n: _bytes(n), 1.1),
+    ("decode/s", "speed", "decode_tokens_per_s", "{:,.0f}".format, 1.1),
+)
+_MORE_IS_BETTER = ("exact", "decode/s")
+
+
+def passport_line(passport: Mapping[str, Any], stage: str) -> str:
+    """Return a stage in one line: each figure, in brackets that of the stage it was made from, and "worse" if it is.
+
+    That stage is the one that the settings name under ``of``; else of an adapter and of a full training the base, of a
+    merged model the adapter, of all others the merged model, or the base where there is none. Speeds differ by some per
+    cent from run to run, so one is called worse from a tenth on, as is the memory; a speed of a stage without a prefill
+    was measured in another way, and is compared with nothing.
+
+    Args:
+        passport: from :func:`rocm_guide.finetune.passport.read_passport`.
+        stage: the name of one that is in it.
+
+    Raises:
+        RunError: it has no such stage.
+
+    >>> stages = [{"stage": name, "held_out": {"loss": loss}} for name, loss in (("base", 2.5), ("adapter", 2.75))]
+    >>> passport_line({"run": "r", "stages": stages}, "adapter")
+    'adapter: loss 2.7500 (base 2.5000, worse); rocm-guide passport r shows all stages'
+    """
+    stages = {s["stage"]: s for s in passport["stages"]}
+    if stage not in stages:
+        raise RunError(
+            f"{shown(passport['run'])}: has no stage {shown(stage)}; it has {', '.join(stages) or 'none yet'}"
+        )
+    now, before = stages[stage], _made_from(stages, stage)
+    alike = all(s.get("speed", {}).get("prefill_tokens_per_s") for s in (now, before))
+    alike &= now.get("hardware") == before.get("hardware")
+    told = []
+    for name, group, key, form, slack in _IN_ONE_LINE:
+        value, earlier = (s.get(group, {}).get(key) for s in (now, before))
+        if value is None:
+            continue
+        text = f"{name} {form(value)}"
+        # The files of an adapter are no model; a whole one is not compared with them.
+        fair = alike if group == "speed" else key != "disk_bytes" or before["stage"] != "adapter"
+        if earlier is not None and fair:
+            worse = value * slack < earlier if name in _MORE_IS_BETTER else value > earlier * slack
+            worse &= form(value) != form(earlier)  # not a digit that nobody sees
+            text += f" ({before['stage']} {form(earlier)}{', worse' if worse else ''})"
+        told.append(text)
+    return f"{shown(stage, 24)}: {', '.join(told)}; rocm-guide passport {shown(passport['run'], 80)} shows all stages"
+
+
+def _made_from(stages: Mapping[str, Mapping[str, Any]], stage: str) -> Mapping[str, Any]:
+    """Return the stage that another one was made from; an empty one if it is not in the passport."""
+    usual = {"base": (), "adapter": ("base",), "full": ("base",), "merged": ("adapter",)}
+    named = stages[stage].get("settings", {}).get("of")
+    names = (named, *usual.get(stage, ("merged", "base")))
+    return next((stages[name] for name in names if name in stages and name != stage), {})
 
 
 def _sayings(stages: list[Mapping[str, Any]]) -> list[str]:

@@ -158,7 +158,7 @@ def test_the_library_looks_beside_itself_for_no_file():
     """Beside an installed package lies nothing of ours: these few ask for a clone, or put the package on a path."""
     known = {
         "cli/lessons.py": "notebooks of a clone come before those in the package",
-        "finetune/torchtune/run.py": "PYTHONPATH of a child",
+        "observe/doctor/own_folders.py": "PYTHONPATH of a child",
         "finetune/nodes.py": "PYTHONPATH of a child",
     }
     found = {

@@ -81,7 +81,7 @@ print(os.getcwd(), os.environ['CUDA_VISIBLE_DEVICES'] == '', os.path.exists(os.e
 @pytest.mark.slow
 def test_store_stamps_fills_in_and_is_repeatable(make_notebook, tmp_path):
     make_notebook("02_bad", "import sys; print('warned', file=sys.stderr)")
-    path = make_notebook("01_good", FRESH, "1 + 1")
+    path = make_notebook("01_good", FRESH, "1 + 1", "os.environ['ROCM_GUIDE_RUNS'] + '/my-model/merged'")
     (tmp_path / "README.md").write_text("# x\n<!-- course-parts -->old<!-- /course-parts -->\nend\n")
     table = path.parent / "README.md"
     table.write_text("# y\n<!-- course-table -->old<!-- /course-table -->\nend\n")
@@ -95,6 +95,7 @@ def test_store_stamps_fills_in_and_is_repeatable(make_notebook, tmp_path):
     assert "<!-- measured --><!--" not in nb["cells"][0]["source"] and " MiB (CPU, " in nb["cells"][0]["source"]
     assert nb["cells"][3]["outputs"][0]["text"] == ". True False\n"
     assert nb["cells"][4]["outputs"][0]["data"] == {"text/plain": "2"}
+    assert nb["cells"][5]["outputs"][0]["data"] == {"text/plain": "'runs/my-model/merged'"}
     first = catalogue(path.parent)[0]
     assert first.fresh and first.seconds > 0 and first.peak_mib > 20
 

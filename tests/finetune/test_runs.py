@@ -23,6 +23,7 @@ from rocm_guide.finetune import (
     draw_passport,
     merged_model,
     open_run,
+    passport_line,
     passport_text,
     read_passport,
     record,
@@ -236,6 +237,54 @@ def test_the_text_shows_figures_and_what_was_said_before_and_after(own_runs):
     assert "13.5 GB" in text and "2.5 GB" in text and "9,000" in text and "\x1b" not in text
     after = text[text.index("> Say a") :]
     assert "no" in after and "yes" in after and "maybe" not in after
+
+
+def test_one_line_says_what_got_worse(own_runs):
+    """Each figure stands beside that of the stage it was made from; other hardware's speed is compared with nothing."""
+    run = open_run("mine")
+    held = {"rows": 100, "perplexity": 2.0}
+    speed = STAGE["speed"]
+    for stage, notebook, loss, exact, size, fast, of in (
+        ("base", "02", 2.5, 0.0, None, 50.0, {}),
+        ("adapter", "02", 0.5, 0.9, 1000, 48.0, {}),
+        ("merged", "03", 0.50000001, 0.9, 2_000_000, 60.0, {}),
+        ("gptq-4bit", "10", 0.5001, 0.91, 3_000_000, 53.0, {}),
+        ("nf4", "12", 0.4, 0.89, 1_000_000, 55.0, {"of": "base"}),
+        ("qlora-adapter", "12", 0.5, 0.9, 1000, 55.0, {}),
+    ):
+        add_stage(
+            run.folder,
+            stage,
+            notebook,
+            settings=of,
+            held_out=held | {"loss": loss, "exact_match": exact},
+            size={"disk_bytes": size},
+            speed=speed | {"decode_tokens_per_s": fast},
+            hardware="a GPU",
+        )
+    add_stage(run.folder, "served", "18", speed={"decode_tokens_per_s": 2.0}, hardware="a GPU")
+    passport = run.passport()
+    lines = {s["stage"]: passport_line(passport, s["stage"]) for s in passport["stages"]}
+    end = "; rocm-guide passport mine shows all stages"
+    assert lines == {
+        "base": "base: loss 2.5000, exact 0.0%, decode/s 50" + end,
+        "adapter": "adapter: loss 0.5000 (base 2.5000), exact 90.0% (base 0.0%), on disk 1 kB,"
+        " decode/s 48 (base 50)" + end,
+        "merged": "merged: loss 0.5000 (adapter 0.5000), exact 90.0% (adapter 90.0%), on disk 2 MB,"
+        " decode/s 60 (adapter 48)" + end,
+        "gptq-4bit": "gptq-4bit: loss 0.5001 (merged 0.5000, worse), exact 91.0% (merged 90.0%),"
+        " on disk 3 MB (merged 2 MB, worse), decode/s 53 (merged 60, worse)" + end,
+        "nf4": "nf4: loss 0.4000 (base 2.5000), exact 89.0% (base 0.0%), on disk 1 MB, decode/s 55 (base 50)" + end,
+        "qlora-adapter": "qlora-adapter: loss 0.5000 (merged 0.5000), exact 90.0% (merged 90.0%),"
+        " on disk 1 kB (merged 2 MB), decode/s 55 (merged 60)" + end,
+        "served": "served: decode/s 2" + end,
+    }
+    passport["stages"][0]["hardware"] = "another"
+    assert "decode/s 48;" in passport_line(passport, "adapter")
+    with pytest.raises(
+        RunError, match="mine: has no stage awq; it has base, adapter, merged, gptq-4bit, nf4, qlora-adapter, served"
+    ):
+        passport_line(passport, "awq")
 
 
 def test_no_word_of_held_out_rows_where_none_were_judged(own_runs):

@@ -2,7 +2,6 @@
 """The course itself: every notebook keeps the rules, is stored fresh, and runs from top to bottom at tiny scale."""
 
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,11 @@ from rocm_guide.cli.lessons import catalogue, read_notebook
 FOLDER = Path(__file__).parent.parent.parent / "notebooks"
 LESSONS = catalogue(FOLDER) if any(FOLDER.glob("*.ipynb")) else []
 IDS = [x.path.stem for x in LESSONS]
+#: A stage of the passport in one line, as passport_line writes it, and one of its figures.
+LINE = re.compile(r"^(?P<stage>[\w.-]+): (?P<figures>\S.*); rocm-guide passport \S+ shows all stages$", re.M)
+FIGURE = re.compile(
+    r"(?P<name>[a-z/ ]+) (?P<value>[\d,.%]+(?: [kMG]?B)?)(?: \((?P<of>\S+) (?P<before>[^,)]+)(?:, worse)?\))?"
+)
 
 
 def test_there_is_a_course():
@@ -53,21 +57,22 @@ def test_readme_shows_pictures_of_the_course():
 
 
 def test_the_thread_is_stored_as_one_run():
-    """Each notebook that prints the run's passport shows the stages of those before it, with the same figures."""
-    shown: dict[str, dict[str, list[str]]] = {}
+    """In brackets each line of the passport shows the figures of the stage before, as that one's line has them."""
+    shown: dict[str, dict[str, str]] = {}  # stage -> figure -> value
+    followed, numbers = [], []
     for lesson in LESSONS:
         for cell in read_notebook(lesson.path)["cells"]:
             for output in cell.get("outputs", []):
-                text = "".join(output.get("text", ""))
-                if re.search(r"^stage .*decode/s$", text, re.MULTILINE):
-                    table = re.split(r"\nstage .*|\nheld-out rows", text)[1].strip().splitlines()
-                    shown[lesson.number] = {row.split()[0]: row.split()[1:] for row in table}
-    assert list(shown) == ["02", "03", "10", "11", "12", "16", "17", "18"]
-    for (earlier, before), (later, now) in pairwise(shown.items()):
-        fix = "store them in one call: python -m course store 02 03 10 11 12 16 17 18"
-        assert before == {stage: now.get(stage) for stage in before}, (
-            f"{later} does not go on with the run of {earlier}; {fix}"
-        )
+                for line in LINE.finditer("".join(output.get("text", ""))):
+                    numbers.append(lesson.number)
+                    figures = [FIGURE.fullmatch(text) for text in re.split(r", (?![^(]*\))", line["figures"])]
+                    shown[line["stage"]] = {f["name"]: f["value"] for f in figures}
+                    followed += [(lesson.number, f["of"], f["name"], f["before"]) for f in figures if f["of"]]
+    assert list(dict.fromkeys(numbers)) == ["02", "03", "08", "10", "11", "12", "16", "18"]
+    assert {of for _, of, *_ in followed} == {"base", "adapter", "merged"} and len(followed) > 20
+    fix = "store them in one call: python -m course store 02 03 08 10 11 12 16 17 18"
+    for number, of, name, before in followed:
+        assert shown[of][name] == before, f"{number} does not go on with {of} of the run ({name} {before}); {fix}"
 
 
 @pytest.mark.slow

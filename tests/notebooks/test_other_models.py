@@ -32,6 +32,7 @@ SMALL = {
     "02": {"LENGTH": "128"},
     "03": {"PROMPTS": "8", "NEW_TOKENS": "16"},
     "06": {"STEPS": "12", "SCALE": "tiny"},
+    "08": {"ROWS": "8"},
     "10": {"SAMPLES": "4"},
     "11": {"SAMPLES": "4"},
     "15": {"LENGTHS": "[64, 1024]", "BATCHES": "[1, 2]"},

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import tempfile
@@ -13,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.common.base import GuideError, check_private, package_folder, write_text
+from rocm_guide.common.base import GuideError, write_text
 from rocm_guide.finetune.loopback import require_loopback
 from rocm_guide.finetune.torchtune.config import write_config
 from rocm_guide.finetune.torchtune.resident import start_tune
 from rocm_guide.finetune.torchtune.results import read_metrics
-from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS, LibraryMissingError
+from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
 
 __all__ = ["TuneError", "gloo_recipe", "processes_for", "run_recipe", "tune", "tune_line"]
 
@@ -49,21 +48,6 @@ class TuneRun:
         return [m["loss"] for m in self.metrics]
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment of a process that runs torchtune:
-    its folder first, then this package, then what was there.
-    """
-    own = OWN_FOLDERS["torchtune"]
-    status = own.check()
-    if status.status != "OK":
-        raise LibraryMissingError(f"torchtune: {status.found} -> {status.fix}")
-    here = package_folder().parent
-    path = [str(check_private(own.path)), str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
-    quiet = {"PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # torchrun's default too, without a warning
-    return {**os.environ, **quiet, **threads, "PYTHONPATH": os.pathsep.join(path)}
-
-
 def tune(*arguments: str, folder: str | Path = ".", timeout: float = 1800) -> str:
     """Run ``tune ARGUMENTS`` in ``folder`` and return its output.
 
@@ -79,7 +63,7 @@ def tune(*arguments: str, folder: str | Path = ".", timeout: float = 1800) -> st
     shown = " ".join(("tune", *arguments))
     with tempfile.TemporaryDirectory() as scratch:
         out, err = (write_text(Path(scratch) / name, "") for name in ("out", "err"))
-        child = start_tune(arguments, Path(folder), _environment(), out, err)
+        child = start_tune(arguments, Path(folder), OWN_FOLDERS["torchtune"].environment(), out, err)
         until = time.monotonic() + timeout
         try:
             while child.poll() is None:
@@ -134,7 +118,7 @@ def run_recipe(
     # Where a GPU is, FSDP takes it for the mesh of its processes, whatever `device` the configuration names.
     on_cpu = (overrides or {}).get("device", config.get("device")) == "cpu"
     unseen = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""} if on_cpu else {}
-    child = start_tune(arguments, folder, _environment() | unseen, log, log)
+    child = start_tune(arguments, folder, OWN_FOLDERS["torchtune"].environment() | unseen, log, log)
     try:
         _watch(child, metrics)
     finally:

@@ -3,9 +3,10 @@
 
 A library does so when the environment is better without it: GPTQModel and bitsandbytes cost every notebook seconds and
 a banner, because PEFT and TRL import them wherever they find them; torchtune 0.6.1, its last release, does not import
-with the torchao that the quantization notebooks need. `make course` calls `python -m
-rocm_guide.observe.doctor.own_folders`, which installs what is missing. The quantization notebooks add their folder to
-their own path (`rocm_guide.quantize.libraries`); torchtune's is on the path only of the processes that run `tune`.
+with the torchao that the quantization notebooks need; lm-evaluation-harness is fifteen packages for one notebook.
+`make course` calls `python -m rocm_guide.observe.doctor.own_folders`, which installs what is missing. The quantization
+notebooks add their folder to their own path (`rocm_guide.quantize.libraries`); the other two are on the path only of
+the processes that run `tune` and `lm_eval`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from cdna.checks import Check
-from rocm_guide.common.base import GuideError, cache_folder, own_folder
+from rocm_guide.common.base import GuideError, cache_folder, check_private, own_folder, package_folder
 from rocm_guide.common.installation import clone_folder
 
 __all__ = ["OWN_FOLDERS", "QUANTISED_READERS", "LibraryFolder", "LibraryMissingError"]
@@ -115,6 +116,21 @@ class LibraryFolder:
         found = " with ".join(f"{name} {versions[name]}" for name in self.shown)
         return Check("OK", self.name, f"{found}, in a folder of its own".removeprefix(f"{self.name} "))
 
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a process that imports from here first, then this package, then what was there.
+
+        Raises:
+            LibraryMissingError: the libraries are not installed.
+        """
+        status = self.check()
+        if status.status != "OK":
+            raise LibraryMissingError(f"{self.name}: {status.found} -> {status.fix}")
+        here = package_folder().parent
+        path = [str(check_private(self.path)), str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
+        quiet = {"PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+        threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # torchrun's default, without a warning
+        return {**os.environ, **quiet, **threads, "PYTHONPATH": os.pathsep.join(path)}
+
     def install(self) -> bool:
         """Make the folder unless it is complete, whole or not at all; whether anything was installed.
 
@@ -168,7 +184,7 @@ class LibraryFolder:
         return True
 
 
-#: Every library that lies in a folder of its own. A third one needs a row here and its name in the Makefile.
+#: Every library that lies in a folder of its own. A new one needs a row here and its name in the Makefile.
 OWN_FOLDERS = {
     folder.name: folder
     for folder in (
@@ -184,6 +200,13 @@ OWN_FOLDERS = {
             listed=files("rocm_guide").joinpath("data", "torchtune.txt").read_text("utf-8"),
             shown=("torchtune", "torchao"),
             needed_by="notebook 06",
+            in_cache=True,
+        ),
+        LibraryFolder(
+            name="evaluation",
+            listed=files("rocm_guide").joinpath("data", "evaluation.txt").read_text("utf-8"),
+            shown=("lm-eval", "sacrebleu"),
+            needed_by="notebook 08",
             in_cache=True,
         ),
     )

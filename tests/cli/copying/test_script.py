@@ -1,26 +1,33 @@
 # SPDX-License-Identifier: MIT
-"""`rocm-guide script 02`: the cells to take away are one script that trains where the course cannot be imported."""
+"""`rocm-guide script`: the cells to take away are one script, which works where the course cannot be imported."""
 
 import ast
 import json
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from itertools import groupby
 from pathlib import Path
 
 import pytest
+import torch
 from datasets import Dataset
+from huggingface_hub import ModelCard
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
 
 import rocm_guide.cli.lessons
 from rocm_guide.cli.copying import script_of
 from rocm_guide.cli.main import main
 from rocm_guide.common.base import GuideError
 from rocm_guide.finetune import adapter_size, whole_job
-from rocm_guide.models import load_tokenizer, training_rows
+from rocm_guide.finetune.run_measurements import completion_loss, word_for_word
+from rocm_guide.models import answer, chat, load_tokenizer, training_rows
 from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.sizes import sizes_of
 from rocm_guide.models.tiny import tiny_folder
@@ -39,6 +46,8 @@ def room(tmp_path_factory):
     """A folder with the script and rows, where importing the course fails."""
     folder = tmp_path_factory.mktemp("elsewhere")
     (folder / "train.py").write_text(script_of("02"))
+    (folder / "evaluate.py").write_text(script_of("08"))
+    (folder / "ask.py").write_text(script_of("03"))
     for name in ("rocm_guide", "cdna"):
         (folder / f"{name}.py").write_text("raise ImportError('the course is not here')\n")
     rows = [{"prompt": r["prompt"], "completion": r["completion"]} for r in question_answer_splits()[0][:60]]
@@ -121,8 +130,21 @@ def test_notebook_13_quantises_where_the_course_is_not(room):
     assert "read back" in done.stdout and sizes_of(config).stored_as == "compressed-tensors, 4 bits"
 
 
+@pytest.mark.parametrize(
+    ("number", "libraries", "most"),
+    [("03", {"peft", "transformers"}, 45), ("08", {"datasets", "huggingface_hub", "peft", "transformers"}, 140)],
+)
+def test_the_scripts_that_ask_and_evaluate_are_plain_too(number, libraries, most):
+    text = script_of(number)
+    assert not re.search(r"rocm_guide|cdna", text)
+    names = {n.module.partition(".")[0] for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom)}
+    assert names - sys.stdlib_module_names == libraries
+    assert sum(bool(line.strip()) for line in text.splitlines()) <= most
+    assert '"--model", required=True' in text and "tiny" not in text.partition("args =")[0]
+
+
 def test_a_notebook_without_such_cells_says_which_have_them(capsys, monkeypatch, tmp_path):
-    with pytest.raises(GuideError, match=r"notebook 01: has no cells to take away; these have: 02, 13"):
+    with pytest.raises(GuideError, match=r"notebook 01: has no cells to take away; these have: 02, 03, 08, 13"):
         script_of("1")
     with pytest.raises(GuideError, match="notebook 99: there is none with that number"):
         script_of("99")
@@ -279,3 +301,105 @@ def test_what_cannot_be_trained_is_one_line(models, room, tmp_path, capsys):
     words.save_pretrained(other)
     with pytest.raises(SystemExit, match="other: the tokenizer is another model's"):
         trained_on(other, room / "rows.jsonl", Path(tmp_path))
+
+
+def make_adapter(base, folder, new_words=()):
+    """Save an adapter of ``base`` that changes what it says; with new words its tokenizer and their rows."""
+    model, words = AutoModelForCausalLM.from_pretrained(base), load_tokenizer(str(base))
+    if new_words:
+        words.add_tokens(list(new_words))
+        words.chat_template = "{% for m in messages %}{{ m.content }} over{% endfor %}"
+        model.resize_token_embeddings(len(words))
+        words.save_pretrained(folder)
+    torch.manual_seed(0)
+    lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+    model = get_peft_model(model, lora).eval()
+    model.save_pretrained(folder)
+    return model, words
+
+
+@pytest.mark.slow
+def test_it_asks_with_an_adapter_and_without_where_the_course_is_not(room):
+    """The first line is the greedy answer, streamed; three sampled ones follow, the same for the same seed."""
+    base, question = tiny_folder(), "What is the memory type of MI300X?"
+    model, words = make_adapter(base, room / "asked")
+    (room / "tokenizer_config.json").write_text("{}")  # of whatever lies where the script is started
+    for adapter in ("asked", ""):
+        with nullcontext() if adapter else model.disable_adapter():
+            (right,) = answer(model, words, [chat(question)[0]], new_tokens=8)
+        options = [f"--model={base}", f"--adapter={adapter}", f"--question={question}", "--answer=8"]
+        code, said = run(room, "ask.py", *options)
+        assert code == 0, said[-2000:]
+        told = said.partition("sampled:")[0].splitlines()[-1].strip()
+        assert told == right.splitlines()[-1].strip() and said.count("\nsampled: ") == 3, said
+        assert run(room, "ask.py", *options)[1].splitlines()[-3:] == said.splitlines()[-3:]
+
+
+@pytest.mark.slow
+def test_it_evaluates_and_exports_where_the_course_is_not(room):
+    """Its figures are those of the course's own helpers, and the folder holds the merged model and its card."""
+    base = tiny_folder()
+    model, words = make_adapter(base, room / "lora")
+    rows = list(map(json.loads, (room / "rows.jsonl").read_text().splitlines()))
+    rows = list(Dataset.from_list(rows).train_test_split(test_size=0.1, seed=0)["test"])
+    knobs = {"model": base, "adapter": "lora", "dataset": "rows.jsonl", "out": "made", "new_tokens": 24}
+    code, said = run(room, "evaluate.py", *(f"--{name}={value}" for name, value in knobs.items()))
+    assert code == 0, said[-3000:]
+    merged = AutoModelForCausalLM.from_pretrained(room / "made/merged").eval()
+    pairs = [(row["prompt"], row["completion"]) for row in rows]
+    for name, one in (("with the adapter", merged), ("base", AutoModelForCausalLM.from_pretrained(base).eval())):
+        loss, (exact, _) = completion_loss(one, words, pairs), word_for_word(one, words, pairs)
+        told = re.search(rf"^{name}: loss: ([\d.]+) ± ([\d.]+), choice: ([\d.]+)% .*exact: ([\d.]+)%", said, re.M)
+        assert float(told[1]) == pytest.approx(loss, abs=6e-4), said
+        assert float(told[4]) == pytest.approx(100 * exact, abs=0.06)
+    ids = words(rows[0]["prompt"], return_tensors="pt").input_ids
+    with torch.inference_mode():
+        assert torch.allclose(merged(ids).logits, model(ids).logits, atol=1e-3)
+    files = {p.name for p in (room / "made/merged").iterdir()}
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "README.md"} <= files
+    assert "chat_template.jinja" in files and "adapter_config.json" not in files
+    card = ModelCard.load(room / "made/merged/README.md")
+    value = {r.metric_type: r.metric_value for r in card.data.eval_results}
+    assert value["perplexity"] == pytest.approx(math.exp(completion_loss(merged, words, pairs)), rel=1e-3)
+    assert card.data.base_model == str(base)
+
+
+@pytest.mark.slow
+def test_what_the_adapter_brought_along_is_exported(models, room):
+    """New words, their rows, and a chat template of its own lie with the adapter, not with the base."""
+    model, words = make_adapter(models["qwen2"], room / "grown", [f"<word{i}>" for i in range(80)])
+    code, said = run(
+        room,
+        "evaluate.py",
+        f"--model={models['qwen2']}",
+        "--adapter=grown",
+        "--dataset=rows.jsonl",
+        "--out=kept",
+        "--rows=4",
+    )
+    assert code == 0, said[-3000:]
+    again = load_tokenizer(str(room / "kept/merged"))
+    merged = AutoModelForCausalLM.from_pretrained(room / "kept/merged").eval()
+    assert again.chat_template == words.chat_template
+    assert merged.config.vocab_size == len(words) == len(again)
+    ids = again("<word0> is <word79>", return_tensors="pt").input_ids
+    assert ids.max() == len(words) - 1
+    with torch.inference_mode():
+        assert torch.allclose(merged(ids).logits, model(ids).logits, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--dataset=rows.jsonl"], "--adapter: name the folder that PEFT saved"),
+        (["--dataset=texts.jsonl", "--adapter=x"], "texts.jsonl: rename ['text'] to prompt and completion"),
+        (
+            ["--dataset=rows.jsonl", "--adapter=x", "--rows=1"],
+            "rows.jsonl: holds 1 held-out rows; an error bar takes two",
+        ),
+    ],
+)
+def test_what_cannot_be_evaluated_is_said_in_one_line(room, options, reason):
+    (room / "texts.jsonl").write_text("\n".join(json.dumps({"text": f"Text {i}."}) for i in range(20)))
+    code, said = run(room, "evaluate.py", f"--model={tiny_folder()}", *options)
+    assert code == 1 and said.splitlines()[-1] == reason, said[-2000:]

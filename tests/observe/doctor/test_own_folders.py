@@ -47,7 +47,7 @@ def test_missing_incomplete_and_complete(own, monkeypatch, tmp_path):
     assert own.check().status == "WARN" and "not installed (only for notebook" in own.check().found
     for line in own.requirements[1:]:
         (own.path / (line.replace("-", "_").replace("==", "-") + ".dist-info")).mkdir(parents=True)
-    first = own.requirements[0].replace("==", "-")
+    first = own.requirements[0].replace("-", "_").replace("==", "-")
     assert own.check().found == f"its folder lacks {first}" and str(own.path) in own.check().fix
     (own.path / f"{first}.dist-info").mkdir()
     assert own.check().status == "OK" and own.check().found.endswith("in a folder of its own")
