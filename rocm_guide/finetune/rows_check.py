@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError, shown
-from rocm_guide.models.columns import first_added, held_out_pair
+from rocm_guide.models.columns import held_out_pair
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -137,7 +137,9 @@ def _preference(row: Mapping[str, Any], tokenizer: Any, where: str) -> tuple[str
 
     kinds = {name: type(row[name]) for name in ("prompt", "chosen", "rejected") if name in row}
     if set(kinds.values()) == {str} and len(kinds) == 3:
-        return row["prompt"].removeprefix(first_added(tokenizer)), row["chosen"], row["rejected"]
+        both = (row["chosen"], row["rejected"])
+        pairs = [held_out_pair({"prompt": row["prompt"], "completion": text}, tokenizer) for text in both]
+        return pairs[0][0], pairs[0][1], pairs[1][1]
     if (kinds["chosen"], kinds["rejected"]) != (list, list):
         held = ", ".join(f"{name}: {getattr(kind, '__name__', kind)}" for name, kind in kinds.items())
         fix = "give all three as texts, or chosen and rejected as turns ({'role': …, 'content': …})"

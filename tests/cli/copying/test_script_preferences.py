@@ -4,6 +4,7 @@
 import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 
@@ -49,18 +50,17 @@ def test_the_script_is_plain_and_short():
     assert '"--steps", default=100,' in text and "tiny" not in text.partition("args =")[0]
 
 
-def read(model, file, until="gpu = "):
+def read(file, room):
     """What the script has bound after it has read the rows."""
     head, _, body = script_of("07").partition("parser = ")
     body = body.partition("\n\n")[2]
-    bound = {"MODEL": str(model), "DATASET": str(file)}
-    exec(compile(head + body[: body.index(until)], "prefer.py", "exec"), bound)  # noqa: S102 - our own script
-    return bound
+    (room / "head.py").write_text(head + body[: body.index("gpu = ")])
+    return runpy.run_path(str(room / "head.py"), {"MODEL": str(tiny_folder()), "DATASET": str(room / file)})
 
 
 @pytest.mark.parametrize("layout", ["turns", "whole", "prompt_whole"])
 def test_every_layout_of_turns_becomes_the_same_rows(layout, room):
-    data = read(tiny_folder(), room / f"{layout}.jsonl")["data"]
+    data = read(f"{layout}.jsonl", room)["data"]
     seen = [row for split in data.values() for row in split]
     assert len(seen) == ROWS and ("answer" in seen[0]) == (layout != "whole")
     names = ("prompt", "chosen", "rejected")
@@ -69,14 +69,14 @@ def test_every_layout_of_turns_becomes_the_same_rows(layout, room):
 
 
 def test_a_second_first_token_is_taken_off(room):
-    data = read(tiny_folder(), room / "texts.jsonl")["data"]
+    data = read("texts.jsonl", room)["data"]
     assert all(row["prompt"].startswith("[INST] ") for row in data["train"])
 
 
-def test_rewards_look_at_texts_and_turns():
-    bound, body = {"FORMAT": "Answer: (.+)", "re": re}, script_of("07")
-    body = body[body.index("def words_of") : body.index("grpo = None")]
-    exec(compile(body, "prefer.py", "exec"), bound)  # noqa: S102 - our own script
+def test_rewards_look_at_texts_and_turns(tmp_path):
+    body = script_of("07")
+    (tmp_path / "rewards.py").write_text(body[body.index("def words_of") : body.index("grpo = None")])
+    bound = runpy.run_path(str(tmp_path / "rewards.py"), {"FORMAT": "Answer: (.+)", "re": re})
     said = ["Answer: 304", " Answer: 8 \n", "It is 304.", "Answer: 304 or 8", ""]
     for completions in (said, [[{"role": "assistant", "content": text}] for text in said]):
         assert bound["formatted"](completions) == [1.0, 1.0, 0.0, 1.0, 0.0]
