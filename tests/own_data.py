@@ -11,6 +11,8 @@ from rocm_guide.models import load_tokenizer
 from rocm_guide.models.course_data import chat, question_answer_splits
 
 ROWS = 30
+#: Layouts of rows for notebook 07.
+PREFERENCES = ("texts", "turns", "whole", "prompt_whole")
 RULES = "Answer in a few words."
 #: As SmolLM2 has it: the first token of every turn is the tokenizer's bos_token, which it does not add by itself.
 CHATML = (
@@ -64,10 +66,27 @@ def layouts():
     }
 
 
+def preferences():
+    """Return preference rows by the name of their layout: texts, turns, whole conversations, those beside a prompt."""
+    made = {name: [] for name in PREFERENCES}
+    for row in question_answer_splits()[0][:ROWS]:
+        answer = {"answer": row["answer"]}
+        said = {"chosen": f"Answer: {row['answer']}", "rejected": f"I think it is {row['answer']}."}
+        turns = {name: [{"role": "assistant", "content": text}] for name, text in said.items()}
+        asked = [{"role": "user", "content": row["question"]}]
+        whole = {name: asked + turn for name, turn in turns.items()}
+        texts = {name: f" {text} </s>" for name, text in said.items()}
+        made["texts"].append({"prompt": "<s>" + chat(row["question"])[0], **texts, **answer})
+        made["turns"].append({"prompt": asked, **turns, **answer})
+        made["whole"].append({**whole, "score_chosen": 1.0})  # nothing that a program could check
+        made["prompt_whole"].append({"prompt": row["question"], **whole, **answer})
+    return made
+
+
 def write_layouts(folder):
     """Write each layout as a jsonl file into ``folder``; return the files by name."""
     files = {}
-    for name, rows in layouts().items():
+    for name, rows in (layouts() | preferences()).items():
         files[name] = Path(folder) / f"{name}.jsonl"
         files[name].write_text("\n".join(map(json.dumps, rows)))
     return files

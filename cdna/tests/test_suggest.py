@@ -179,7 +179,9 @@ def test_a_store_from_the_matrix_cores_layout_is_narrow_only_below_it(store, exp
     assert [s.found.removesuffix(" is possible") for s in found] == expected
 
 
-@pytest.mark.parametrize(("stages", "said"), [(None, "num_stages=2, where"), (1, "num_stages=2, where"), (3, "=3 is there")])
+@pytest.mark.parametrize(
+    ("stages", "said"), [(None, "num_stages=2, where"), (1, "num_stages=2, where"), (3, "=3 is there")]
+)
 def test_nobody_is_told_to_set_the_stages_that_are_set(stages, said):
     lines = " global_load_dword v1, v[2:3], off\n s_waitcnt vmcnt(0)\n s_cbranch_scc1 L1\n s_endpgm"
     found = {s.rule: s for s in suggest(parse_asm(f"f:\nL1:\n{lines}")[0], stages=stages)}

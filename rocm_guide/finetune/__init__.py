@@ -36,7 +36,7 @@ In reading order:
   it.
 - ``job_check``: whether a model, a data set and the knobs fit together and into this machine, before any work.
 - ``rows_check``: Check the rows of a data set as a trainer will see them, before it trains: what is learnt and what
-  is cut.
+  is cut; pairs of preferences too.
 - ``run_picture``: the passport as text, as one line, and as a picture.
 """
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     )
     from rocm_guide.finetune.passport import add_stage, read_passport
     from rocm_guide.finetune.resident import close_libraries
-    from rocm_guide.finetune.rows_check import check_rows
+    from rocm_guide.finetune.rows_check import check_preferences, check_rows
     from rocm_guide.finetune.run_folder import RunError, RunFolder, open_run
     from rocm_guide.finetune.run_measurements import held_out_pairs, held_out_prompts, measure_stage
     from rocm_guide.finetune.run_picture import draw_passport, passport_line, passport_text
@@ -88,6 +88,7 @@ __all__ = [
     "agent_command",
     "check_adapter",
     "check_job",
+    "check_preferences",
     "check_rows",
     "check_same",
     "close_libraries",

@@ -12,7 +12,7 @@ from rocm_guide.models.columns import held_out_pair
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = ["check_rows"]
+__all__ = ["check_preferences", "check_rows"]
 
 _MOST = 20_000  # rows that are looked at: a minute's work at the most
 
@@ -72,6 +72,99 @@ def check_rows(rows: Dataset, tokenizer: Any, length: int, *, vocabulary: int = 
     all_tokens = sum(min(n, length) for n in lengths)
     rows_said = f"{len(lengths):,} row{'s' if len(lengths) > 1 else ''}"
     print(f"[OK]   {rows_said} of {min(lengths)} to {max(lengths)} tokens, {learnt:,} of {all_tokens:,} are learnt")
+
+
+def check_preferences(rows: Dataset, tokenizer: Any, length: int) -> None:
+    """Check that preference rows can be learnt from, and print one line: how long their answers are.
+
+    The first 20,000 rows are looked at.
+
+    Args:
+        rows: columns ``prompt``, ``chosen`` and ``rejected``, as texts or as turns of a conversation; without a prompt
+            of turns ``chosen`` and ``rejected`` are whole conversations, and what they begin with is the prompt. A
+            column ``answer`` may hold what a program can check. Others are named and left out.
+        tokenizer: the model's.
+        length: ``max_length`` of the trainer, in tokens.
+
+    Raises:
+        GuideError: other columns, no rows, a row that holds something else than texts or turns, an empty answer, two
+            equal ones, turns without a chat template or that it refuses, or a prompt that fills ``length``. The
+            message names the row and the fix.
+
+    >>> from datasets import Dataset
+    >>> from rocm_guide.models.load import load_tokenizer
+    >>> row = {"prompt": "[INST] Hi [/INST]", "chosen": " Hello. </s>", "rejected": " Go away, please. </s>"}
+    >>> check_preferences(Dataset.from_list([row]), load_tokenizer(), 64)
+    [OK]   1 pair of up to 20 tokens; on average the chosen answer has 6 tokens, the rejected one 11
+    """
+    has = rows.column_names
+    if missing := [name for name in ("chosen", "rejected") if name not in has]:
+        fix = "rename yours to prompt, chosen and rejected"
+        raise GuideError(f"DATASET: has the columns {shown(', '.join(has), 120)} and no {' or '.join(missing)}; {fix}")
+    if left := [name for name in has if name not in ("prompt", "chosen", "rejected", "answer")]:
+        print(f"[WARN] columns that are not used: {shown(', '.join(left), 120)}")
+    few = rows.select(range(min(len(rows), _MOST)))
+    if not len(few):
+        raise GuideError("DATASET: has 0 rows to train on; check the split and the filter that made it")
+    longest, sums = 0, [0, 0]
+    for i, row in enumerate(few):
+        where = f"DATASET: row {i} of those to train on"
+        prompt, *answers = _preference(row, tokenizer, where)
+        for name, answer in zip(("chosen", "rejected"), answers, strict=True):
+            if not answer.replace(tokenizer.eos_token or "\0", "").strip():
+                raise GuideError(f"{where} ('{shown(prompt, 60)}') has an empty answer in {name}; leave such rows out")
+        if answers[0].strip() == answers[1].strip():
+            told = f"chosen and rejected are equal ('{shown(answers[0].strip(), 40)}')"
+            raise GuideError(f"{where}: {told}: no preference can be learnt from them; leave such rows out")
+        given = len(tokenizer(prompt).input_ids)
+        if given >= length:
+            told = f"its prompt of {given} tokens ('{shown(prompt, 40)}') fills LENGTH={length}"
+            raise GuideError(f"{where}: {told}, and TRL would drop it; raise LENGTH, or leave such rows out")
+        whole = [len(tokenizer(prompt + answer).input_ids) for answer in answers]
+        longest = max(longest, *whole)
+        sums = [total + tokens - given for total, tokens in zip(sums, whole, strict=True)]
+    if longest > length:
+        print(f"[WARN] the longest pair has {longest} tokens: the end of what is longer than LENGTH={length} is cut")
+    chosen, rejected = (total / len(few) for total in sums)
+    pairs = f"{len(few):,} pair{'s' if len(few) > 1 else ''} of up to {longest} tokens"
+    means = f"on average the chosen answer has {chosen:.3g} tokens, the rejected one {rejected:.3g}"
+    print(f"[OK]   {pairs}; {means}")
+
+
+def _preference(row: Mapping[str, Any], tokenizer: Any, where: str) -> tuple[str, str, str]:
+    """Return prompt, chosen and rejected answer of a row as texts; of turns as the chat template writes them."""
+    from jinja2.exceptions import TemplateError
+
+    kinds = {name: type(row[name]) for name in ("prompt", "chosen", "rejected") if name in row}
+    if set(kinds.values()) == {str} and len(kinds) == 3:
+        both = (row["chosen"], row["rejected"])
+        pairs = [held_out_pair({"prompt": row["prompt"], "completion": text}, tokenizer) for text in both]
+        return pairs[0][0], pairs[0][1], pairs[1][1]
+    if (kinds["chosen"], kinds["rejected"]) != (list, list):
+        held = ", ".join(f"{name}: {getattr(kind, '__name__', kind)}" for name, kind in kinds.items())
+        fix = "give all three as texts, or chosen and rejected as turns ({'role': …, 'content': …})"
+        raise GuideError(f"{where} holds {held}; {fix}")
+    if not getattr(tokenizer, "chat_template", None):
+        fix = "take its chat or instruct variant, or give prompt, chosen and rejected as texts"
+        raise GuideError(f"MODEL: has no chat template, and DATASET holds conversations; {fix}")
+    try:
+        asked, sides = row.get("prompt"), [row["chosen"], row["rejected"]]
+        if not isinstance(asked, list):  # what both begin with; each keeps its last turn
+            same = [one == other for one, other in zip(*sides, strict=False)]
+            shared = min([*same, False].index(False), *(max(0, len(turns) - 1) for turns in sides))
+            asked, sides = sides[0][:shared], [turns[shared:] for turns in sides]
+        texts = []
+        for turns in sides:  # a template may be unable to write an empty turn
+            said = bool(turns) and bool((turns[-1]["content"] or "").strip())
+            pair = {"prompt": asked, "completion": turns}
+            texts.append(held_out_pair(pair, tokenizer) if said else (str(asked[-1]["content"]) if asked else "", ""))
+    except (KeyError, TypeError) as e:
+        fix = "each turn is {'role': 'user', 'assistant' or 'system', 'content': text}"
+        raise GuideError(f"{where} has an unknown form ({shown(e, 60)}); {fix}") from e
+    except TemplateError as e:
+        fix = "leave such turns out, or put a system's words into the first question"
+        raise GuideError(f"{where}: the model's chat template refuses its turns: {shown(e, 80)}; {fix}") from e
+    return texts[0][0], texts[0][1], texts[1][1]
 
 
 def _texts(row: Mapping[str, Any], tokenizer: Any, where: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ import pytest
 from datasets import Dataset
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.finetune import check_rows
+from rocm_guide.finetune import check_preferences, check_rows
 from rocm_guide.models import load_data, load_tokenizer, training_rows
 
 GOOD = {"prompt": "[INST] Hi [/INST]", "completion": " Hello. </s>"}
@@ -88,3 +88,76 @@ def test_a_tokenizer_of_another_model(words):
 def test_no_rows(words):
     with pytest.raises(GuideError, match="DATASET: has 0 rows to train on; check the split"):
         check_rows(Dataset.from_dict({"text": []}), words, 64)
+
+
+PAIR = {"prompt": "[INST] Hi [/INST]", "chosen": " Hello. </s>", "rejected": " Go away. </s>"}
+
+
+def turns(*said):
+    return [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]
+
+
+def not_preferred(rows, words, length=64):
+    with pytest.raises(GuideError) as e:
+        check_preferences(Dataset.from_list(rows), words, length)
+    assert "\n" not in str(e.value)
+    return str(e.value)
+
+
+def test_pairs_of_every_layout_are_counted_alike(words, capsys):
+    """The same pair as texts, as turns, as two whole conversations, and those beside a prompt that is a text."""
+    asked, said = turns("Hi"), {"chosen": "Hello.", "rejected": "Go away."}
+    answers = {name: [{"role": "assistant", "content": text}] for name, text in said.items()}
+    whole = {name: asked + turn for name, turn in answers.items()}
+    for row in (PAIR, {"prompt": asked, **answers}, whole, {"prompt": "Hi", **whole}):
+        check_preferences(Dataset.from_list([row]), words, 64)
+    one, *others = capsys.readouterr().out.splitlines()
+    assert others == [one] * 3 and one.startswith("[OK]   1 pair of up to ")
+    given, chosen, rejected = (len(words(PAIR["prompt"] + PAIR.get(n, "")).input_ids) for n in ("", *said))
+    assert f"chosen answer has {chosen - given} tokens, the rejected one {rejected - given}" in one
+
+
+def test_what_is_not_used_or_cut_is_said(words, capsys):
+    long = {**PAIR, "rejected": " Go" * 60, "score": 1.0}
+    check_preferences(Dataset.from_list([{**PAIR, "score": 0.5}, long]), words, 40)
+    said = capsys.readouterr().out
+    tokens = len(words(long["prompt"] + long["rejected"]).input_ids)
+    assert "[WARN] columns that are not used: score" in said
+    assert f"the longest pair has {tokens} tokens: the end of what is longer than LENGTH=40 is cut" in said
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"question": "Hi", "answer": "Hello"}, "has the columns question, answer and no chosen or rejected; rename"),
+        ({"prompt": "Hi", "chosen": "Hello"}, "has the columns prompt, chosen and no rejected"),
+        ({**PAIR, "rejected": " Hello. </s> "}, "row 1 of those to train on: chosen and rejected are equal ('Hello."),
+        ({**PAIR, "chosen": " </s>"}, "('[INST] Hi [/INST]') has an empty answer in chosen; leave"),
+        ({**PAIR, "rejected": None}, "holds prompt: str, chosen: str, rejected: NoneType; give all three as texts"),
+        ({**PAIR, "prompt": "Hi " * 80}, "fills LENGTH=64, and TRL would drop it; raise LENGTH"),
+    ],
+)
+def test_pairs_that_teach_nothing_stop_it(row, told, words):
+    rows = [row] if "chosen" not in row or "rejected" not in row else [PAIR, row]
+    assert told in not_preferred(rows, words)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "told"),
+    [
+        (turns("Hi", "Hello."), turns("Hi", "Hello."), "are equal ('Hello."),
+        (turns("Hi", "Hello."), turns("Hi", " "), "('[INST] Hi [/INST]') has an empty answer in rejected"),
+        ([{"says": "Hi"}], [{"says": "Ho"}], "has an unknown form ('content'); each turn is {'role'"),
+    ],
+)
+def test_conversations_that_teach_nothing_stop_it(chosen, rejected, told, words):
+    assert told in not_preferred([{"chosen": chosen, "rejected": rejected}], words)
+
+
+def test_conversations_need_a_template_that_takes_them(words):
+    row = {"chosen": [{"role": "system", "content": "Be kind."}, *turns("Hi", "Hello.")]}
+    row["rejected"] = [*row["chosen"][:2], *turns("Hi", "Go.")[1:]]
+    words.chat_template = REFUSES
+    assert "template refuses its turns: no system role; leave" in not_preferred([row], words)
+    words.chat_template = None
+    assert "MODEL: has no chat template, and DATASET holds conversations; take its chat" in not_preferred([row], words)

@@ -16,6 +16,7 @@ CALLS = {
     "03_inference": ("PeftModel.from_pretrained(", "merge_and_unload(", "pipeline("),
     "04_device_maps": ("from_pretrained(", 'device_map="auto"', "infer_auto_device_map(", "hf_device_map"),
     "06_torchtune": ("tune run", '"tune ls"', "tune cp", "tune download"),
+    "07_preferences": ("DPOTrainer(", "DPOConfig(", "GRPOTrainer(", "GRPOConfig(", "RewardTrainer("),
     "08_evaluate_and_export": ("merge_and_unload(", "save_pretrained(", "safe_open(", "ModelCard(", "lm_eval run"),
     "10_gptq": ("GPTQConfig(",),
     "11_awq": ("QuantizeConfig(",),

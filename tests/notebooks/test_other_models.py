@@ -20,11 +20,13 @@ from rocm_guide.cli.lessons import catalogue, read_notebook
 from rocm_guide.common.base import GuideError
 from rocm_guide.finetune.resident import start_fork
 from tests.in_turn import everything, turn
-from tests.own_data import families, write_layouts
+from tests.own_data import PREFERENCES, families, write_layouts
 
 ROOT = Path(__file__).parent.parent.parent
 THIRDS = 3
 LAYOUTS = ("messages", "system", "prompt_messages", "text", "alpaca", "sharegpt")
+#: Notebooks whose rows are of another kind.
+OWN_LAYOUTS = {"07": PREFERENCES}
 FAMILIES = ("qwen2", "llama576", "gemma3", "chatml")
 #: Knobs that make a notebook small; those that a notebook does not have are passed over.
 SMALL = {
@@ -32,6 +34,7 @@ SMALL = {
     "02": {"LENGTH": "128"},
     "03": {"PROMPTS": "8", "NEW_TOKENS": "16"},
     "06": {"STEPS": "12", "SCALE": "tiny"},
+    "07": {"NEW_TOKENS": "8", "GENERATIONS": "4"},
     "08": {"ROWS": "8"},
     "10": {"SAMPLES": "4"},
     "11": {"SAMPLES": "4"},
@@ -57,8 +60,9 @@ def cases() -> list[list[tuple[str, str, str]]]:
     for i, (number, lesson) in enumerate(LESSONS.items()):
         own = ("llama2",) if number == "06" else FAMILIES
         data = "DATASET" in parameters_of(read_notebook(lesson.path))
+        layouts = OWN_LAYOUTS.get(number, LAYOUTS)
         for j, chosen in enumerate(turns, start=i):
-            layout = LAYOUTS[j % len(LAYOUTS)]
+            layout = layouts[j % len(layouts)]
             chosen.append((number, own[j % len(own)], layout if data else ""))
     return turns
 
@@ -75,7 +79,7 @@ def test_the_turns_leave_nothing_out():
     for number in LESSONS:
         own = {"llama2"} if number == "06" else set(FAMILIES)
         assert {family for n, family, _ in seen if n == number} == own
-        assert {layout for n, _, layout in seen if n == number} in (set(LAYOUTS), {""})
+        assert {layout for n, _, layout in seen if n == number} in (set(OWN_LAYOUTS.get(number, LAYOUTS)), {""})
     assert all({number for number, *_ in chosen} == set(LESSONS) for chosen in TURNS)
     assert {"00", "14", "18"} <= set(LESSONS) and "20" not in LESSONS
 
@@ -167,7 +171,8 @@ def test_a_notebook_with_a_real_model(number, own, tmp_path):
         load_model("smollm2")  # into the cache: the notebook's process stays off the network
     except GuideError as e:
         pytest.skip(f"smollm2: {e}")
-    layout = LAYOUTS[int(number) % len(LAYOUTS)]
+    layouts = OWN_LAYOUTS.get(number, LAYOUTS)
+    layout = layouts[int(number) % len(layouts)]
     judge(execute(number, {"MODEL": "smollm2", "DATASET": str(own[layout])}, tmp_path), number, "smollm2")
 
 
