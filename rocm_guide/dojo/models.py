@@ -29,6 +29,7 @@ def _spread(scales: Any, dimension: int, size: int) -> Any:
 def _scaled(a: Any, b: Any, sa: Any, sb: Any) -> Any:
     """Compute (a times its scales) @ (b times its scales).T in whatever precision arrives."""
     rows, columns = a.shape[1], b.shape[0]
+    a, b = a.to(sa.dtype), b.to(sb.dtype)  # torch multiplies no FP8 by a number
     return (a * _spread(sa, 1, rows)) @ (b * _spread(_spread(sb, 0, columns), 1, rows)).T
 
 
@@ -255,7 +256,7 @@ def _rotated(x: Any, cos: Any, sin: Any) -> Any:
 
 def _written(cache: Any, rows: Any, slots: Any) -> Any:
     new = cache.clone()
-    new[slots[slots >= 0].long()] = rows[slots >= 0]
+    new[slots[slots >= 0].long()] = rows[slots >= 0].to(new.dtype)  # a rotation may be in fp32
     return new
 
 
