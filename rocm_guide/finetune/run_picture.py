@@ -126,7 +126,7 @@ def passport_line(passport: Mapping[str, Any], stage: str) -> str:
             continue
         text = f"{name} {form(value)}"
         # The files of an adapter are no model; a whole one is not compared with them.
-        fair = alike if group == "speed" else key != "disk_bytes" or before["stage"] != "adapter"
+        fair = alike if group == "speed" else key != "disk_bytes" or before.get("stage") != "adapter"
         if earlier is not None and fair:
             worse = value * slack < earlier if name in _MORE_IS_BETTER else value > earlier * slack
             worse &= form(value) != form(earlier)  # not a digit that nobody sees

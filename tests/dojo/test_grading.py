@@ -115,6 +115,16 @@ def test_a_loop_that_ends_an_element_early_meets_a_length_of_one():
         assert any(arguments[0].shape[1] == 1 for arguments in made), puzzle.name
 
 
+@pytest.mark.parametrize("name", ["rope_cache", "block_scaled_matmul", "grouped_matmul", "linear_cross_entropy"])
+def test_a_reference_is_timed_with_the_types_of_the_puzzle(name):
+    """On a GPU it is timed on the arguments as they are, FP8 and a cache in 16 bits among them."""
+    puzzle = PUZZLES[name]
+    arguments = next(c for c in puzzle.cases if not c.last).arguments()
+    results = puzzle.reference(*arguments)
+    for result in results if isinstance(results, list | tuple) else [results]:
+        assert result.isfinite().all()
+
+
 def test_exercises_accept_the_repair_and_refuse_the_fault(capsys):
     assert check_round_trip(run_cell(HEAD + SOLUTIONS["scale_columns"])["scale_columns"])
     assert not check_round_trip(run_cell(HEAD + PUZZLES["scale_columns"].starter)["scale_columns"])

@@ -257,7 +257,7 @@ def test_one_line_says_what_got_worse(own_runs):
             stage,
             notebook,
             settings=of,
-            held_out=held | {"loss": loss, "exact_match": exact},
+            held_out=held | {"loss": loss, "perplexity": math.exp(loss), "exact_match": exact},
             size={"disk_bytes": size},
             speed=speed | {"decode_tokens_per_s": fast},
             hardware="a GPU",
@@ -285,6 +285,8 @@ def test_one_line_says_what_got_worse(own_runs):
         RunError, match="mine: has no stage awq; it has base, adapter, merged, gptq-4bit, nf4, qlora-adapter, served"
     ):
         passport_line(passport, "awq")
+    alone = {"run": "r", "stages": [{"stage": "awq-4bit", "size": {"disk_bytes": 2000}}]}
+    assert passport_line(alone, "awq-4bit").startswith("awq-4bit: on disk 2 kB;")  # there is nothing to compare with
 
 
 def test_no_word_of_held_out_rows_where_none_were_judged(own_runs):
