@@ -154,6 +154,7 @@ ALLOWED = {
     "common/device.py": "/proc/self/clear_refs",
     "finetune/elastic.py": "a log, line by line",
     "finetune/nodes.py": "a child's output, as it comes",
+    "exercises/evaluate_and_export.py": "files to judge an exercise by, in a temporary folder",
     "finetune/fsdp_demo.py": "a script in a temporary folder",
     "course/pool.py": "a worker's stderr, below its own scratch folder",
     "models/tiny.py": "a lock, which stays empty",
@@ -236,7 +237,8 @@ def test_a_name_cannot_forge_a_line_of_ours(kind, tmp_path):
         file.write_text(json.dumps({"rocprofiler-sdk-tool": [run]}))
         words = ["trace", "kernels", file]
     elif kind == "log":
-        file.write_text("amdgpu 0000:c1:00.0: [gfxhub0] page fault\n Process \x1b[2K\x07evil pid 12 thread x\n")
+        begin = "[ 1.0] amdgpu 0000:c1:00.0: amdgpu: "
+        file.write_text(f"{begin}[gfxhub0] page fault\n{begin} Process \x1b[2K\x07evil pid 12 thread x\n")
         words = ["faults", "log", file]
     else:
         file.write_text("wave_0: pc=0x10 (kernel_code_entry=0x8 <k\x1b[2K\x07>) (stopped, reason: MEMORY_VIOLATION)\n")

@@ -36,7 +36,7 @@ def compare(source: str, scheme: str, folder: Path) -> dict[str, Any]:
     """Return the counts of one scheme: matrices, codes and scales that differ, bytes written and counted."""
     from quark.torch import LLMTemplate, ModelQuantizer, export_safetensors
 
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16, trust_remote_code=False)
     weights = {n: m.weight.detach().clone() for n, m in linear_layers(model).items()}
     samples = [{"input_ids": row} for row in torch.randint(5, 300, (4, 64), generator=torch.Generator().manual_seed(0))]
     quantizer = ModelQuantizer(LLMTemplate.get("llama").get_config(scheme=scheme))
@@ -62,7 +62,7 @@ def compare(source: str, scheme: str, folder: Path) -> dict[str, Any]:
         found["scales"] += apart.numel()
         found["scales that differ"] += int(apart.sum())
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    again = AutoModelForCausalLM.from_pretrained(folder)
+    again = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
     assert torch.isfinite(again(torch.arange(5, 37)[None]).logits).all()
     return found | {"bytes": sum(t.nbytes for t in stored.values()), "counted": sizes_of(config).stored_bytes}
 

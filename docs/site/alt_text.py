@@ -77,11 +77,15 @@ def alt_texts(nb: dict[str, Any]) -> dict[str, str]:
 
 
 def _remember(tree: ast.Module, strings: dict[str, str], imports: dict[str, str]) -> None:
-    """Note the names that stand for a text and those that come from the library, for this cell and those after it."""
+    """Note the names that stand for a text, those that come from the library, and where a notebook's own functions take
+    their title, for this cell and those after it.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             if text := _text(node.value, strings):
                 strings[node.targets[0].id] = text
+        elif isinstance(node, ast.FunctionDef) and "title" in (names := [a.arg for a in node.args.args]):
+            strings[f"def {node.name}"] = str(names.index("title"))
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rocm_guide"):
             imports.update({a.asname or a.name: f"{node.module}.{a.name}" for a in node.names})
 
@@ -162,6 +166,8 @@ def _of_call(call: ast.Call, name: str, strings: dict[str, str], imports: dict[s
         one.axes.append(first)
     elif "title" in given:
         one.titles.append(given["title"])
+    elif len(call.args) > (place := int(strings.get(f"def {name}", len(call.args)))):
+        one.titles.append(_text(call.args[place], strings))
     if name in _KINDS or name == "set":
         one.axes += [given[a] for a in _AXES if given.get(a)]
     if name in imports and not one.titles and re.match(r"(draw|plot|show)_", name):

@@ -44,6 +44,11 @@ def test_kind_title_and_axes_come_from_the_call():
     assert words(source) == ["Bar chart: Merged or separate. Axes: ms."]
 
 
+def test_a_function_of_the_notebook_says_where_its_title_is():
+    source = "def draw(tries, title):\n    show(tries, title=title)\n\n\ndraw(seeds, 'Three seeds')"
+    assert words(source) == ["Three seeds."]
+
+
 def test_a_title_may_be_built_and_a_name_may_come_from_an_earlier_cell():
     assert words('MODEL = "tiny"', 'ax.plot(x, y)\nax.set_title(f"{MODEL}: {n} rows?")') == [
         "Line chart: tiny: … rows?"

@@ -28,7 +28,7 @@ _UNDEFINED = (
 )
 _ROUNDED = "almost right: a sum or product runs in fp16; .to(tl.float32) before you add, and accumulate in fp32"
 _NOTHING = "no kernel has stored anything yet: launch yours, as kernel[grid](…)"
-_NEVER = "the kernels ran and stored nothing: is the mask of the store ever true, and does its loop end at the length?"
+_NEVER = "the kernels ran and stored nothing: is there a tl.store, is its mask ever true, does its loop reach the end?"
 _UNWRITTEN = (
     "too few programs, too short a loop, or all programs on the same block: triton.cdiv(n, BLOCK) programs, "
     "range(0, n, BLOCK) steps, offsets that begin at tl.program_id(0) * BLOCK"
