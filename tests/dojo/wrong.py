@@ -261,7 +261,7 @@ WRONG = [
         "softmax_online",
         "range(0, cols, BLOCK)",
         "range(0, cols - 1, BLOCK)",
-        "3 x 1.*does its loop end at the length",
+        "3 x 1.*does its loop reach the end",
     ),
     ("off by one", "rms_norm", "mask=j < cols, other=0.0)", "mask=j < cols - 1, other=0.0)", "4 x 512"),
     (
