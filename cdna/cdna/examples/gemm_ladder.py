@@ -151,6 +151,8 @@ class Rung:
 
         >>> RUNGS[5].order(1024, 1024)[:3]
         [(0, 0), (2, 0), (0, 1)]
+        >>> Rung("row by row", None, {"BM": 256, "BN": 256}, "line").order(512, 768)[:4]
+        [(0, 0), (0, 1), (0, 2), (1, 0)]
         """
         down, across = triton.cdiv(m, self.constants.get("BM", 1)), triton.cdiv(n, self.constants["BN"])
         if self.grid in ("rows", "tiles"):
