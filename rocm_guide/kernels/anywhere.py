@@ -43,7 +43,10 @@ def call_all(calls: Sequence[Call]) -> list[Any]:
         return isinstance(value, torch.Tensor) and value.is_cuda
 
     if any(on_gpu([*arguments, *options.values()]) for _, arguments, options in calls):
-        return [function(*arguments, **options) for function, arguments, options in calls]
+        try:
+            return [function(*arguments, **options) for function, arguments, options in calls]
+        except ValueError as e:  # a wrapper's refusal: the same kind of error as from the interpreter's process
+            raise GuideError(str(e)) from e
     names = ", ".join(dict.fromkeys(f.__qualname__ for f, _, _ in calls))
     try:
         return run_interpreted([(f, None, a, o) for f, a, o in calls])

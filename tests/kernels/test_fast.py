@@ -195,6 +195,8 @@ def test_the_same_bits_as_the_plain_file(device, gpu, name, dtype):
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_are_the_same_bits(device, gpu, name):
     call, plain, shapes, dtype, options, launches, _ = PRODUCTS[name]
+    # Stream-K takes descriptors of its operands on Hopper: such a call is run plainly each time.
+    launches *= not (name == "gemm_stream_k" and device == "cuda" and torch.cuda.get_device_capability() == (9, 0))
     for seed in range(4):
         tensors = numbers(shapes, device, seed, dtype)
         before = len(gpu)
@@ -350,7 +352,7 @@ def served(name, device, seed):
     if name.startswith("mla"):
         axes = (2, 4) if name == "mla_attention" else (2,)
         shapes = ((*axes, 2, 16), (*axes, 2, 8), (2, 20, 32), (2, 20, 8), (2, 24, 32))
-        return tuple(numbers(shapes, device, seed, half)), {}
+        return tuple(numbers(shapes, device, seed, half)), {"parts": 2} if name == "mla_decode" else {}
     q, k, v = numbers(((2, 4, 32), (2, 40, 2, 32), (2, 40, 2, 32)), device, seed, half)
     lengths = torch.tensor([40, 7], dtype=torch.int32, device=device)
     if name == "attention_decode_int":

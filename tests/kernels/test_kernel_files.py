@@ -87,6 +87,20 @@ def test_what_has_one_name_in_several_files_is_one_text(files):
     assert not different and len(shared) > 3
 
 
+def run_alone(folder):
+    """Run a folder's use.py without this package: on a GPU as whoever copies a file would, else in the interpreter."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    if torch.cuda.is_available():
+        use = folder / "use.py"
+        here = "import torch\ntorch.set_default_device('cuda')\n"
+        use.write_text(use.read_text(encoding="utf-8").replace("import torch\n", here, 1), encoding="utf-8")
+    else:
+        environment["TRITON_INTERPRET"] = "1"
+    command = [sys.executable, "use.py"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("name", PRODUCT_USES)
 def test_a_copied_file_of_products_runs_alone(name, tmp_path):
     source = next(f for f in ALONE if f.__name__.endswith(f".{name}")).__file__
@@ -102,10 +116,7 @@ torch.manual_seed(0)
 x, w, one = torch.randn(4, 65) * 3, torch.randn(40, 65) * 3, torch.ones(1)
 torch.testing.assert_close({call}, {wanted}, atol=1e-3, rtol=1e-3)
 """)
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"TRITON_INTERPRET": "1"}
-    command = [sys.executable, "use.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_alone(tmp_path)
 
 
 ROWS = """
@@ -168,10 +179,7 @@ def test_a_copied_file_runs_alone(name, tmp_path):
     (tmp_path / f"{name}.py").write_text(Path(source).read_text(encoding="utf-8"))
     first = 'import sys\nsys.modules["rocm_guide"] = None  # to import it is an error\nimport torch\n'
     (tmp_path / "use.py").write_text(f"{first}import {name} as file\n{USES[name].format(name=name)}")
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"TRITON_INTERPRET": "1"}
-    command = [sys.executable, "use.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_alone(tmp_path)
 
 
 @pytest.mark.parametrize(("file", "table"), TABLES, ids=[f"{f.__name__.rpartition('.')[2]}-{t}" for f, t in TABLES])

@@ -2,9 +2,11 @@
 """Wait states: results that the hardware hands on late without stopping whoever reads them too early.
 
 CDNA3 resolves most dependencies itself. For those below, other instructions or ``s_nop`` must stand between the two,
-and compilers put them there. Each instruction between counts for one state, ``s_nop N`` for N + 1. The check follows
-the code on every path, executed or not. It does not know every rule of the manual: accumulators that overlap in part,
-dot products, ``s_setreg`` and M0 are left out.
+and compilers put them there. Each instruction between counts for one state, ``s_nop N`` for N + 1, a branch that is
+taken for two: LLVM's SISchedule.td has 8 cycles for it, and four are a state. (With one, code of Triton 3.6 would be
+refused. At the end of a loop, ``s_cbranch L; s_branch M``, LLVM counts both on the way to L.) The check follows the
+code on every path, executed or not. It does not know every rule of the manual: accumulators that overlap in part, dot
+products, ``s_setreg`` and M0 are left out.
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "Manually Inserted Wait States (NOPs)"; the numbers as
 LLVM's GCNHazardRecognizer.cpp keeps them for gfx940 and later (checkVMEMHazards, checkDPPHazards, checkDivFMasHazards,
 checkRWLaneHazards, checkVALUHazards, checkMAIVALUHazards); a vector result read by a matrix instruction: rocRoller,
@@ -141,12 +143,13 @@ def _states(o: DecodedInstruction) -> int:
     return int(count.value) + 1
 
 
-def _following(program: Program, o: DecodedInstruction, last: int) -> list[int]:
-    after = [o.index + 1] if o.index < last else []
+def _following(program: Program, o: DecodedInstruction, last: int) -> list[tuple[int, int]]:
+    """Return what may come next, and the states that it takes to get there."""
+    after = [(o.index + 1, _states(o))] if o.index < last else []
     if o.op == "s_branch":
-        return [resolve(program, o.index)]
+        return [(resolve(program, o.index), 2)]
     if o.op.startswith("s_cbranch"):
-        return [*after, resolve(program, o.index)]
+        return [*after, (resolve(program, o.index), 2)]
     return [] if o.op.startswith(("s_endpgm", "s_setpc", "s_swappc")) else after
 
 
@@ -164,7 +167,7 @@ def check_wait_states(program: Program, code: Sequence[DecodedInstruction]) -> N
             continue
         most = max(rule.states for rule in rules)
         best: dict[int, int] = {}
-        todo = [(i, 0) for i in _following(program, x.o, last)]
+        todo = [(i, 0) for i, _ in _following(program, x.o, last)]
         while todo:
             i, states = todo.pop()
             if states >= most or best.get(i, most) <= states:
@@ -179,4 +182,4 @@ def check_wait_states(program: Program, code: Sequence[DecodedInstruction]) -> N
                         y.o.line,
                         "wait states",
                     )
-            todo += [(j, states + _states(y.o)) for j in _following(program, y.o, last)]
+            todo += [(j, states + more) for j, more in _following(program, y.o, last)]

@@ -81,12 +81,17 @@ def test_an_s_nop_that_makes_no_sense_is_refused(text):
 
 def test_branches_are_followed_both_ways():
     loop = "loop:\n  v_add_f32_e32 v4, v20, v0\n" + idle(9) + MFMA + "  s_cbranch_scc1 loop\n"
-    with pytest.raises(RunError, match="after 1 wait states"):
+    with pytest.raises(RunError, match="after 2 wait states"):
         check(loop)
-    check(loop.replace("  s_cbranch", idle(10) + "  s_cbranch"))
+    with pytest.raises(RunError, match="after 10 wait states"):
+        check(loop.replace("  s_cbranch", idle(8) + "  s_cbranch"))
+    check(loop.replace("  s_cbranch", idle(9) + "  s_cbranch"))  # a branch that is taken is two states
     over = MFMA + "  s_branch there\n" + idle(16) + "there:\n  v_add_f32_e32 v4, v20, v0\n"
-    with pytest.raises(RunError, match="after 1 wait states"):
+    with pytest.raises(RunError, match="after 2 wait states"):
         check(over)
+    past = MFMA + idle(9) + "  s_cbranch_scc1 there\n  v_add_f32_e32 v4, v20, v0\nthere:\n  s_nop 0\n"
+    with pytest.raises(RunError, match="after 10 wait states"):
+        check(past)  # not taken it is one
 
 
 def test_a_removed_s_nop_of_a_compiled_kernel_is_caught():

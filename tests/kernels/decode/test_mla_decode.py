@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 import torch
@@ -113,7 +112,7 @@ def test_nothing_outside_is_touched(device, monkeypatch, shape):
     q, q_pe, kv, pe, w = (inside_nan(x) for x in inputs(*sizes, HALF, device))
     d, tiles = q.shape[-1], MLA_CONFIGS["sm_90"] if device == "cuda" else {}
     latent = inside_nan(torch.einsum("bhd,hdc->bhc", q, w[:, :d]))
-    for config in (None, *({rows: replace(tile, least=64)} for rows, tile in tiles.items())):
+    for config in (None, *({rows: tile._replace(least=64)} for rows, tile in tiles.items())):
         with monkeypatch.context() as patch:
             patch.setattr(torch, "empty", empty)
             patch.setattr(torch, "empty_like", lambda x: empty(x.shape, x.dtype, x.device))
