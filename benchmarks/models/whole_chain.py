@@ -31,7 +31,7 @@ PARAMETERS = {
     "02": ["RANK=64", "LENGTH=1024", "BATCH=8", "EPOCHS=1"],
     "03": ["PROMPTS=4", "NEW_TOKENS=32"],
     "10": ["SAMPLES=32", "LENGTH=1024"],
-    "18": ["USERS=[1, 8]", "REQUESTS=16", "SCALE=tiny"],  # 16 requests at each level of load, not 64
+    "18": ["USERS=[1, 8]", "SCALE=tiny"],  # 16 requests at each level of load, not 64
 }
 
 

@@ -8,26 +8,35 @@ from typing import Any
 
 from rocm_guide.exercises.common import first_line, say
 
-__all__ = ["check_blocks", "check_cards", "check_shared_blocks"]
+__all__ = ["check_cards", "check_goodput", "check_shared_blocks"]
 
 
-def check_blocks(blocks: int, unused: int) -> bool:
-    """Check exercise 1: blocks of 16 that a prompt of 100 tokens and an answer of 45 take at the end,
-    and places unused.
+def check_goodput(function: Callable[..., Any]) -> bool:
+    """Check exercise 1: ``function(answers, seconds, first, between)`` is the answers per second that kept both limits.
 
-    The last token of an answer is never fed back: it needs no place.
-
-    >>> check_blocks(10, 15)
-    [HINT] 10 blocks: the last token of an answer is never fed back, so nothing of it is stored
+    >>> check_goodput(lambda answers, seconds, first, between: len(answers) / seconds)
+    [HINT] of 5 answers in 2 s, 2 kept both limits: 1.0 a second and not 2.5
     False
     """
-    if blocks == 10:
-        return say(False, "10 blocks: the last token of an answer is never fed back, so nothing of it is stored")
-    if blocks != 9:
-        return say(False, f"{blocks} blocks: 144 tokens are stored, 16 in a block")
-    if unused != 0:
-        return say(False, f"{unused} places: 9 blocks have 144, and 144 are taken")
-    return say(True, "144 tokens fill 9 blocks to the last place; in a row of 8,192 they would leave 8,048 empty")
+    cases: list[tuple[list[tuple[float, float]], float, str]] = [
+        (
+            [(0.2, 0.05), (0.2, 0.2), (0.9, 0.05), (0.4, 0.1), (0.1, 0.15)],
+            2.0,
+            "of 5 answers in 2 s, 2 kept both limits: 1.0 a second",
+        ),
+        ([(0.5, 0.1)], 4.0, "an answer that is exactly at its limits keeps them: 0.25 a second"),
+        ([(0.9, 0.01), (0.1, 0.9)], 1.0, "one limit kept is not enough: 0.0 a second"),
+        ([], 5.0, "no answers: 0.0 a second"),
+    ]
+    for answers, seconds, hint in cases:
+        wanted = sum(a <= 0.5 and b <= 0.1 for a, b in answers) / seconds
+        try:
+            got = float(function(list(answers), seconds, 0.5, 0.1))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+            return say(False, f"it fails for {len(answers)} answers: {first_line(e)}")
+        if abs(got - wanted) > 1e-9:
+            return say(False, f"{hint} and not {got}")
+    return say(True, "a service is sized by the answers that its users accept")
 
 
 def _shared(prompts: Sequence[Sequence[int]], block: int) -> int:

@@ -3,7 +3,11 @@
 
 import pytest
 
-from rocm_guide.exercises.serving import check_blocks, check_cards, check_shared_blocks
+from rocm_guide.exercises.serving import check_cards, check_goodput, check_shared_blocks
+
+
+def both(answers, seconds, first, between):
+    return sum(a <= first and b <= between for a, b in answers) / seconds
 
 
 def by_beginning(prompts, block):
@@ -21,16 +25,19 @@ def with_the_last(prompts, block):
 
 
 def test_right_answers(capsys):
-    assert check_blocks(9, 0) and check_shared_blocks(by_beginning) and check_cards(4)
+    assert check_goodput(both) and check_shared_blocks(by_beginning) and check_cards(4)
     assert capsys.readouterr().out.count("[OK]") == 3
 
 
 @pytest.mark.parametrize(
     ("call", "hint"),
     [
-        (lambda: check_blocks(10, 15), "never fed back"),
-        (lambda: check_blocks(7, 0), "144 tokens are stored"),
-        (lambda: check_blocks(9, 15), "144 are taken"),
+        (lambda: check_goodput(lambda a, s, f, b: len(a) / s), "2 kept both limits"),
+        (lambda: check_goodput(lambda a, s, f, b: sum(x < f and y < b for x, y in a) / s), "2 kept both limits"),
+        (lambda: check_goodput(lambda a, s, f, b: sum(x <= f and y < 2 * b for x, y in a) / s), "2 kept both limits"),
+        (lambda: check_goodput(lambda a, s, f, b: sum(x <= f and y <= b for x, y in a)), "2 kept both limits"),
+        (lambda: check_goodput(lambda a, s, f, b: 1 / len(a) * sum(x <= f and y <= b for x, y in a)), "2 kept"),
+        (lambda: check_goodput(lambda a, s, f, b: a[0][0]), "2 kept both limits"),
         (lambda: check_shared_blocks(lambda p, b: sum(-(-len(x) // b) for x in p)), "common first block"),
         (lambda: check_shared_blocks(by_content), "depend on all that stands before"),
         (lambda: check_shared_blocks(with_the_last), "not full yet is never shared"),
