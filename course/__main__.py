@@ -14,6 +14,7 @@ COMMANDS = {
     "table": ("course.kernel_table", "What every kernel of the course takes on MI300X, compiled here."),
     "predict": ("course.predict", "Work out the times predicted for an MI300X again."),
     "count": ("course.count", "Files and lines of every room."),
+    "currency": ("course.currency", "List what the course says of moving projects, to be looked at again."),
     "sbom": ("course.sbom", "Everything that is pinned, with licences: a bill of materials."),
 }
 EXAMPLES = {
@@ -30,6 +31,7 @@ EXAMPLES = {
         ("python -m course sbom --advisories advisory-database", "what is known against it, from a clone"),
     ],
     "count": [("python -m course count --json", "for a program")],
+    "currency": [("python -m course currency --days 30", "what was looked at longer ago than a month")],
 }
 
 app = typer.Typer(

@@ -16,7 +16,9 @@ from rocm_guide.cli.lessons import PARTS
 __all__ = ["write_sources"]
 
 ROOT = Path(__file__).parents[2]
-_DOCUMENTS = tuple(f"docs/{name}.md" for name in ("troubleshooting", "commands", "coverage", "errata", "house"))
+_DOCUMENTS = tuple(
+    f"docs/{name}.md" for name in ("troubleshooting", "commands", "coverage", "currency", "errata", "house")
+)
 _PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?:)([^)\s]+)\)")
 
 

@@ -79,14 +79,18 @@ def check_best_guesses(function: Callable[[float, float], Any]) -> bool:
     False
     """
     cases = [
-        (0.0, 0.1, "guesses that are never right (a = 0): {best} is best and not {got}, because each takes time and "
-         "brings nothing"),
+        (
+            0.0,
+            0.1,
+            "guesses that are never right (a = 0): {best} is best and not {got}, because each takes time and "
+            "brings nothing",
+        ),
         (0.5, 0.0, "guesses that cost nothing: {best} is best and not {got}"),
         (0.9, 0.05, "a = 0.9, cost 0.05: {best} is best with {most:.2f} tokens per time, and {got} brings {own:.2f}"),
         (0.8, 0.2, "a = 0.8, cost 0.2: {best} is best with {most:.2f} tokens per time, and {got} brings {own:.2f}"),
         (0.6, 0.7, "a = 0.6, cost 0.7: {best} is best with {most:.2f} tokens per time, and {got} brings {own:.2f}"),
         (0.98, 0.01, "a = 0.98, cost 0.01: {best} is best with {most:.2f} tokens per time, and {got} brings {own:.2f}"),
-    ]  # fmt: skip
+    ]
     for a, cost, hint in cases:
         best = max(range(17), key=lambda k: _rate(a, cost, k))
         try:
