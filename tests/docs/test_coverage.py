@@ -114,7 +114,9 @@ def test_what_is_no_subject_of_the_course_is_answered_where_a_reader_looks(entry
     ((_, kind, where),) = [row for row in COVERAGE if row[0] == entry]
     number, heading = re.match(r"notebook (\d\d), \*([^*]+)\*", where).groups()
     cells = json.loads(next((ROOT / "notebooks").glob(f"{number}_*.ipynb")).read_text(encoding="utf-8"))["cells"]
-    assert kind == "answered" and [c for c in cells if words in "".join(c["source"]) and heading in "".join(c["source"])]
+    assert kind == "answered" and [
+        c for c in cells if words in "".join(c["source"]) and heading in "".join(c["source"])
+    ]
 
 
 def test_the_counts_at_the_top_are_those_of_the_tables():

@@ -7,7 +7,7 @@ fraction), and is rounded once. Where nothing in print says what a field means, 
 a field is not 0:
 
 - Matrix instructions. MMA-Sim (:mod:`cdna.run.matrix_sums`) found their sums on an MI300X with both fields 0. Some of
-  their steps cut off, some round down and the last one rounds to nearest even; which of them obey a field was not tried.
+  their steps cut off, some round down and the last one rounds to nearest even; which obey a field was not tried.
 - ``v_dot2_f32_f16`` and its kin: AMD's document has the sum of the products, and not how often it is rounded.
 - Conversions to FP8 and BF8: it names no field for 8 bits, and those with ``_sr_`` round by their own random bits.
 - Approximations (``v_exp_f32``), whose last bit is not defined, output modifiers and atomics in memory.
