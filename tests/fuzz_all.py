@@ -224,6 +224,18 @@ def read_tunable(data: bytes, folder: Path) -> None:
     assert parse_text(once).text() == once
 
 
+def read_quantised(data: bytes, folder: Path) -> None:
+    """A config.json that is damaged in its quantisation: the bytes of a checkpoint lie between nothing and 16 bits."""
+    from rocm_guide.models.config_json import config_fields
+    from rocm_guide.models.shapes import SHAPES
+    from rocm_guide.models.sizes import sizes_of
+
+    (folder / "config.json").write_bytes(data)
+    recipe = config_fields(str(folder / "config.json"))
+    sizes = sizes_of({**SHAPES["llama-2-7b"], "quantization_config": recipe})
+    assert 0 < sizes.stored_bytes < 3 * sizes.parameters and sizes.stored_as.isprintable()
+
+
 def read_gemm(data: bytes, _: Path) -> None:
     from rocm_guide.tune.tunableop.gemm import parse_gemm
     from rocm_guide.tune.tunableop.in_words import describe_gemm
@@ -357,6 +369,15 @@ SERVED = [
     b'{"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": 8}',
 ]
 
+QUANTISED = [
+    b'{"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"-:.*down_proj": {}}, "sym": true}',
+    b'{"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"], "config_groups": {"a":'
+    b' {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}}}}',
+    b'{"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["up_proj"], "verbose": false}',
+    b'{"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}},'
+    b' "exclude": ["lm_head"]}',
+]
+
 FIGURED = {
     "held_out": {"rows": 8, "loss": 0.5, "perplexity": 1.6487, "exact_match": 0.5},
     "size": {"disk_bytes": 5, "memory_bytes": None},
@@ -393,6 +414,7 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     "faults-log": (lambda: [(HERE / "samples" / "debugging" / "dmesg.txt").read_bytes()], read_fault_log, 0),
     "symptoms": (lambda: [(HERE.parent / "docs" / "troubleshooting.md").read_bytes()[:6000]], read_symptoms, 0),
     "passport": (lambda: [PASSPORT], read_a_passport, 0.05),
+    "quantised": (lambda: QUANTISED, read_quantised, 0.05),
     "tunable-csv": (
         lambda: [head(p, 1500) for p in sorted((HERE / "samples" / "tunableop").glob("*.csv"))],
         read_tunable,

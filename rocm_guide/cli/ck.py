@@ -75,7 +75,8 @@ def search_command(
 
     Nothing is measured or compiled: the model and its assumptions are in rocm_guide.tune.ck.grid.
     """
-    from cdna.predict.published import accuracy
+    from cdna.predict.published import caveat
+    from rocm_guide.tune.ck.grid import LEFT_OUT
     from rocm_guide.tune.ck.search import base_for, search
 
     sizes = _problem(problem)
@@ -90,6 +91,7 @@ def search_command(
                 "bound_seconds": c.prediction.likely.bound / 1e6,
                 "likely_seconds": c.prediction.likely.microseconds / 1e6,
                 "limit": c.prediction.limit,
+                "caveat": caveat(LEFT_OUT),
             }
             for c in found
         ]
@@ -109,7 +111,7 @@ def search_command(
         )
     typer.echo(
         "predicted for an MI300X by a model (rocm_guide.tune.ck.grid), not measured; bound: its parts at their peaks, "
-        f"no start; likely: {accuracy()}"
+        f"no start; {caveat(LEFT_OUT)}"
     )
 
 

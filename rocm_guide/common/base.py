@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from cdna.base import (
     InputError,
@@ -25,9 +26,11 @@ from cdna.base import check_private as _check_private
 from cdna.base import own_folder as _own_folder
 
 __all__ = [
+    "DoubledKey",
     "GuideError",
     "cache_folder",
     "check_private",
+    "each_once",
     "lazy_names",
     "open_regular",
     "own_folder",
@@ -43,6 +46,25 @@ __all__ = [
 GuideError = InputError
 
 shown, whole_file = printable, atomic_file
+
+
+class DoubledKey(ValueError):
+    """A key that stands twice in one object of a JSON file: nobody knows which one counts."""
+
+
+def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, for ``json.loads(…, object_pairs_hook=each_once)``, which alone takes the last of two.
+
+    Raises:
+        DoubledKey: a key stands in it twice.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DoubledKey(f"{shown(repr(twice), 60)} stands twice in one entry; take one of them out")
+    return found
+
 
 _SETTING = "ROCM_GUIDE_CACHE"
 

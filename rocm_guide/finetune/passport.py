@@ -27,7 +27,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.common.base import GuideError, read_regular, shown, write_text
+from rocm_guide.common.base import DoubledKey, GuideError, each_once, read_regular, shown, write_text
 
 __all__ = ["RunError", "add_stage", "read_passport"]
 
@@ -77,7 +77,9 @@ def read_passport(folder: str | Path) -> dict[str, Any]:
         fix = "name the folder of a run, for example runs/my-model (notebook 02 makes it)"
         raise RunError(f"{label}: no {PASSPORT} there; {fix}")
     try:
-        found = json.loads(read_regular(file, 20_000_000), object_pairs_hook=_once)
+        found = json.loads(read_regular(file, 20_000_000), object_pairs_hook=each_once)
+    except DoubledKey as e:
+        raise RunError(f"{label}/{PASSPORT}: {e}") from e
     except (OSError, ValueError, RecursionError) as e:
         reason = (e.strerror or str(e)) if isinstance(e, OSError) else "not valid JSON"
         raise RunError(f"{label}/{PASSPORT}: cannot be read ({reason}); move the folder away and run again") from e
@@ -94,16 +96,6 @@ def read_passport(folder: str | Path) -> dict[str, Any]:
     if wrong := _unlikely(found):
         raise RunError(f"{label}/{PASSPORT}: {wrong}; mend the file, or move the folder away and run again")
     found.setdefault("seed", 0)
-    return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; of a key that stands in it twice, nobody knows which one counts."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise RunError(f"{shown(repr(twice), 60)} stands twice in one entry of the {PASSPORT}; take one of them out")
     return found
 
 

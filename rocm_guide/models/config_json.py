@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.common.base import GuideError
+from rocm_guide.common.base import DoubledKey, GuideError, each_once
 from rocm_guide.models.hub import hub_errors, reach
 from rocm_guide.models.shapes import SHAPES
 from rocm_guide.models.sources import checked_source
@@ -83,7 +83,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             text = file.read(_LIMIT + 1)
-        fields = json.loads(text) if len(text) <= _LIMIT else None
+        fields = json.loads(text, object_pairs_hook=each_once) if len(text) <= _LIMIT else None
+    except DoubledKey as e:
+        raise GuideError(f"{path}: {e}") from e
     except (OSError, ValueError, RecursionError) as e:
         raise GuideError(f"{path}: cannot be read as a configuration ({type(e).__name__}); save the model again") from e
     if not isinstance(fields, dict):

@@ -2,7 +2,8 @@
 """The bytes that a checkpoint stores for a matrix, from the ``quantization_config`` of its config.json.
 
 Counted are the codes, and the scales and zeros beside them. Every key is either one that changes the bytes and is
-counted, or one that is known to change none; any other is named in an error. Sources: the layers that GPTQModel,
+counted, or one that is known to change none; any other is named, in an error or, where it is off, beside the format's
+name. Sources: the layers that GPTQModel,
 AutoAWQ, bitsandbytes, compressed-tensors, AutoRound, HQQ, Quark, ModelOpt and torchao put in the place of a linear
 layer, and transformers' ``utils/quantization_config.py``.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from rocm_guide.common.base import shown
 from rocm_guide.models.layer import Layer, SizesError
 
 __all__ = ["METHODS", "NF4_BYTES", "reader", "stored"]
@@ -143,7 +145,9 @@ def reader(fields: Mapping[str, Any]) -> tuple[str, Callable[[str], _Bytes | Non
     if method not in _READERS:
         raise SizesError(f"quantisation {method!r}: its bytes are not counted here; known are {', '.join(METHODS)}")
     recipe = _READERS[method](config)
-    _refuse_unknown(config, ("quant_method", *recipe.counted, *_SILENT[method].split()), method)
+    known = ("quant_method", *recipe.counted, *_SILENT[method].split())
+    off = {key: value for key, value in config.items() if key not in known and _is_off(key, value)}
+    _refuse_unknown(config, (*known, *off), method)
     skipped, choose = _Names(recipe.skipped), recipe.choose
     made: dict[str, _Bytes | None] = {}
 
@@ -153,7 +157,8 @@ def reader(fields: Mapping[str, Any]) -> tuple[str, Callable[[str], _Bytes | Non
             made[name] = None if kept or name in skipped else choose(name)
         return made[name]
 
-    return recipe.label, of, _kv_bytes(config, method)
+    said = ", ".join(f"{shown(key, 60)}={value!r}" for key, value in off.items())
+    return recipe.label + (f" (unknown and off: {said})" if off else ""), of, _kv_bytes(config, method)
 
 
 #: A key whose name has one of these words may say how weights are stored by being off, 0 or empty, too.
@@ -162,14 +167,20 @@ _STORAGE = re.compile(
 )
 
 
+def _is_off(key: str, value: Any) -> bool:
+    """Return whether a key that is not known switches nothing on: off or empty, it speaks of something else than
+    storage. Libraries add such keys; the format's name says them.
+    """
+    empty = value is False or (isinstance(value, Mapping | list | tuple | str) and not value)
+    return empty and not key.startswith("_") and not _STORAGE.search(key.lower())
+
+
 def _refuse_unknown(config: Mapping[str, Any], known: Iterable[str], what: str) -> None:
     known = set(known)
     for key, value in config.items():
-        # Off or empty, a key that speaks of something else than storage switches nothing on; a number always counts.
-        off = value is False or (isinstance(value, Mapping | list | tuple | str) and not value)
-        if key not in known and not key.startswith("_") and not (off and not _STORAGE.search(key.lower())):
+        if key not in known and not key.startswith("_"):
             fix = "if it does not change how weights are stored, take it out of a copy of config.json"
-            raise SizesError(f"{key}={value!r:.60}: this key of {what} is not counted here; {fix}")
+            raise SizesError(f"{shown(key, 60)}={value!r:.60}: this key of {what} is not counted here; {fix}")
 
 
 def _plain(inputs: int, outputs: int) -> float:
@@ -291,8 +302,19 @@ def _blocks(bits: int, rows: int, columns: int, scale: int) -> _Bytes:
     return lambda a, b: a * b * bits / 8 + scale * -(-a // columns) * -(-b // rows)
 
 
+def _needed(config: Mapping[str, Any], *keys: str) -> None:
+    """Refuse a configuration that has none of these keys.
+
+    Quantisers differ in what they take then: without ``group_size`` AutoGPTQ whole columns, GPTQModel 128.
+    """
+    if not any(key in config for key in keys):
+        raise SizesError(f"{keys[0]} is missing in a quantization_config; write into a copy what the quantiser took")
+
+
 def _gptq(config: Mapping[str, Any]) -> _Recipe:
     """Read GPTQModel's and AutoGPTQ's configuration; ``dynamic`` has an expression for each exception, first come."""
+    _needed(config, "bits")
+    _needed(config, "group_size")
 
     def one(given: Mapping[str, Any]) -> _Bytes:
         return _grouped(_number(given, "bits", 4), _group(given, -1), zeros=True, order=True)
@@ -327,6 +349,8 @@ def _gptq(config: Mapping[str, Any]) -> _Recipe:
 
 
 def _awq(config: Mapping[str, Any]) -> _Recipe:
+    _needed(config, "bits", "w_bit")
+    _needed(config, "group_size", "q_group_size")
     bits = _number(config, "bits" if "bits" in config else "w_bit", 4)
     group = _group({"group_size": config.get("group_size") or config.get("q_group_size")}, -1)
     size = _grouped(bits, group, zeros=True)
@@ -612,6 +636,8 @@ def _hqq(config: Mapping[str, Any]) -> _Recipe:
         for key in ("scale_quant_params", "zero_quant_params"):
             if given.get(key):
                 raise SizesError(f"{key} of hqq: scales in fewer bits are not counted here")
+        _needed(weights, "nbits")
+        _needed(weights, "group_size")
         bits, group = _number(weights, "nbits", 4), _group(weights, 64)
         # Three bits are packed ten to a word of 32; every group of the matrix has a scale and a zero of 16 bits.
         return lambda a, b: a * b * (3.2 if bits == 3 else bits) / 8 + 4 * a * b / (group if group > 0 else a)

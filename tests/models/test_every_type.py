@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rocm_guide.common.base import GuideError
+from rocm_guide.models.config_json import config_fields
 from rocm_guide.models.described import describe
 from rocm_guide.models.families import has_formula, read
 from rocm_guide.models.layer import SizesError
@@ -187,7 +191,87 @@ def test_an_unknown_key_that_is_off_is_named_where_it_could_matter(method: str) 
         found = bytes_of(method, {**GOOD[method], key: value})
         assert isinstance(found, str) and f"{key}={value!r}" in found
     for value in (False, [], {}, ""):
-        assert bytes_of(method, {**GOOD[method], "verbose": value}) == good
+        config = {**GOOD[method], "verbose": value}
+        assert bytes_of(method, config) == good
+        said = sizes_of({**SHAPES["llama-2-7b"], "quantization_config": {"quant_method": method, **config}}).stored_as
+        assert said.endswith(f" (unknown and off: verbose={value!r})")
+
+
+def test_inside_a_key_every_unknown_one_is_named() -> None:
+    config = {"bits": 4, "group_size": 128, "dynamic": {"+:.*down_proj": {"bits": 8, "verbose": False}}}
+    assert "verbose=False: this key of GPTQ's dynamic is not counted here" in str(bytes_of("gptq", config))
+
+
+LLAMA = {
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj", "o_proj"), (4096, 4096)),
+    **dict.fromkeys(("gate_proj", "up_proj"), (4096, 11008)),
+    "down_proj": (11008, 4096),
+}
+
+
+def random_recipe(rng: random.Random) -> tuple[dict[str, Any], float, set[str]]:
+    """A configuration, the bytes of Llama-2-7B's matrices under it by formulas written out here, and its free keys."""
+    bits, group, skipped = rng.choice((2, 4, 8)), rng.choice((32, 64, 128)), rng.sample(sorted(LLAMA), 2)
+    method = rng.choice(("gptq", "awq", "fp8", "hqq", "compressed-tensors"))
+    kept = {"modules_to_not_convert": skipped}
+    if method in ("gptq", "awq"):
+        config = {"quant_method": method, "bits": bits, "group_size": group, **kept}
+        each = {
+            n: a * b * bits / 8 + a // group * b * (2 + bits / 8) + 4 * a * (method == "gptq")
+            for n, (a, b) in LLAMA.items()
+        }
+        free = {"modules_to_not_convert"}
+    elif method == "fp8":
+        config = {"quant_method": method, "weight_block_size": [128, 128], **kept}
+        each, free = {n: a * b + 4 * a * b / 128**2 for n, (a, b) in LLAMA.items()}, set(config) - {"quant_method"}
+    elif method == "hqq":
+        config = {"quant_method": method, "quant_config": {"nbits": bits, "group_size": group}, "skip_modules": skipped}
+        each = {n: a * b * bits / 8 + 4 * a * b / group for n, (a, b) in LLAMA.items()}
+        free = {"skip_modules"}
+    else:
+        weights = {"num_bits": bits, "type": "int", "strategy": "group", "group_size": group, "symmetric": True}
+        groups = {"a": {"targets": ["Linear"], "weights": weights}}
+        config = {"quant_method": method, "format": "pack-quantized", "ignore": ["lm_head"], "config_groups": groups}
+        config["ignore"] += [f"re:.*{name}" for name in skipped]
+        each = {n: a * b * bits / 8 + 2 * a * b / group for n, (a, b) in LLAMA.items()}
+        free = {"format", "ignore"}
+    plain = {n: 2.0 * a * b for n, (a, b) in LLAMA.items()}
+    return config, 32 * sum((plain if n in skipped else each)[n] for n in LLAMA), free
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_changed_recipe_is_named_or_counted_as_it_stands(seed: int, tmp_path: Path) -> None:
+    """A key dropped, doubled, misspelt, or all of them in another order, in the file itself."""
+    rng = random.Random(seed)
+    config, expected, free = random_recipe(rng)
+    kind, key = rng.choice(("drop", "double", "rename", "order")), rng.choice(sorted(set(config) - {"quant_method"}))
+    pairs = list(config.items())
+    if kind == "drop":
+        pairs = [(k, v) for k, v in pairs if k != key]
+    elif kind == "double":
+        pairs.append((key, config[key]))
+    elif kind == "rename":
+        pairs = [(k + "s" if k == key else k, v) for k, v in pairs]
+    else:
+        rng.shuffle(pairs)
+    text = ", ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in pairs)
+    file = tmp_path / "config.json"
+    shape = json.dumps(SHAPES["llama-2-7b"])
+    file.write_text(f'{shape[:-1]}, "quantization_config": {{{text}}}}}')
+    try:
+        sizes = sizes_of(config_fields(str(file)))
+    except GuideError as e:
+        assert kind in ("double", "rename") or (kind == "drop" and key not in free), e
+        assert (key in str(e) or (kind == "drop" and "is missing" in str(e))) and "\n" not in str(e)
+        return
+    assert kind not in ("double", "rename")
+    assert kind == "order" or key in free, f"without {key} of {config}"
+    if kind == "order":
+        assert sizes.linear_bytes == pytest.approx(expected)
+    elif key == "format":
+        assert sizes.linear_bytes == pytest.approx(expected)  # it tells how codes are packed, not how many there are
+    else:  # nothing is skipped any more, or the blocks of fp8 have become whole matrices
+        assert sizes.linear_bytes < expected
 
 
 def test_every_method_is_tried() -> None:

@@ -182,7 +182,13 @@ def test_bytes_of_quantised_checkpoints(config: dict, expected: float) -> None:
         ({"model_type": "llama", "hidden_size": 64}, "has no num_attention_heads"),
         ({**SHAPES["mixtral-8x7b"], "num_experts_per_tok": 9}, "9 of 8 experts"),
         ({**SHAPES["llama-2-7b"], "quantization_config": {"quant_method": "aqlm"}}, "quantisation 'aqlm'"),
-        ({**SHAPES["llama-2-7b"], "quantization_config": {"quant_method": "gptq", "bits": "four"}}, "bits='four'"),
+        (
+            {
+                **SHAPES["llama-2-7b"],
+                "quantization_config": {"quant_method": "gptq", "bits": "four", "group_size": 128},
+            },
+            "bits='four'",
+        ),
         (
             {
                 **SHAPES["llama-2-7b"],

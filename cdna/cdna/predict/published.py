@@ -19,9 +19,19 @@ from typing import Any
 
 from cdna.predict.achieved import CONSTANTS, WAIT_US, LikelyTime, likely, product_time
 from cdna.predict.specs import HardwareError, gpu
-from cdna.predict.times import ModelTime
+from cdna.predict.times import LEFT_OUT, ModelTime
 
-__all__ = ["Accuracy", "LeftOut", "Published", "accuracy", "attention_time", "left_out", "published_points", "table"]
+__all__ = [
+    "Accuracy",
+    "LeftOut",
+    "Published",
+    "accuracy",
+    "attention_time",
+    "caveat",
+    "left_out",
+    "published_points",
+    "table",
+]
 
 
 @dataclass(frozen=True)
@@ -205,6 +215,13 @@ def accuracy(points: Sequence[Published] | None = None) -> Accuracy:
     )
 
 
+def caveat(left_out: str) -> str:
+    """Return what stands beside predicted times: what their bound does not charge, one of
+    :data:`cdna.predict.times.LEFT_OUT` or the like, and how far likely times lie from published ones.
+    """
+    return f"not charged: {left_out}; likely times: {accuracy()}"
+
+
 def _row(p: Published) -> str:
     us = f"{p.microseconds:>10,.1f} {p.likely.bound:>10,.1f} {p.likely.microseconds:>10,.1f}"
     return f"{p.what:<70} {us} {p.error:>+6.0%}  {'fitted' if p.fitted else p.likely.limit}"
@@ -225,6 +242,7 @@ def table() -> str:
     for kind in _KINDS:
         some = accuracy([p for p in points if p.kind == kind])
         lines.append(f"{kind}: median error {some.median:.0%} over {some.points} points, at most {some.worst:.0%}")
+        lines.append(f"  its bound does not charge {LEFT_OUT.get(kind, LEFT_OUT['bytes'])}")
     everything = [abs(p.error) for p in points]
     lines.append(
         f"with the {len(points) - accuracy().points} points that are left out: median error "

@@ -13,6 +13,7 @@ Source: rates of instructions, :mod:`cdna.costs`; bandwidth and clock, the vendo
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cdna.compile import Compiled
@@ -26,8 +27,18 @@ from cdna.run.session import Result
 
 __all__ = ["LEFT_OUT", "BusyParts", "ExecutedTime", "LoopBudget", "ModelTime", "loop_budget", "loop_rate", "model_time"]
 
-#: What no bound of a launch charges, in words for those who read one.
-LEFT_OUT = "latencies, issue slots, the L2, lines fetched twice, atomics and a clock below its peak"
+#: What a bound does not charge, in words for those who read one, by the model that makes it: ``launch``
+#: (:func:`model_time`), ``rung`` (:func:`cdna.predict.gemm_prediction.predict_product`), ``product``
+#: (:func:`cdna.predict.achieved.product_time`), ``attention`` and ``bytes`` (:mod:`cdna.predict.published`).
+LEFT_OUT: Mapping[str, str] = {
+    "launch": "latencies, issue slots, the L2, lines fetched twice, atomics and a clock below its peak",
+    "rung": "a kernel's start and end, compute units in each other's way, the L2's rate, lines fetched twice, a launch "
+    "and a clock below its peak",
+    "product": "the code of the library's loop, latencies, LDS, caches, lines fetched twice, the sums of a split K, a "
+    "launch and a clock below its peak",
+    "attention": "compute units in each other's way, the L2, lines fetched twice, a launch and a clock below its peak",
+    "bytes": "everything but the memory's bytes: issue, latencies, caches, lines fetched twice and a launch",
+}
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,15 @@
 
 MODE has two fields of two bits: one for operations of 32 bits, one for those of 16 and 64 bits, to which conversions
 from float64 to float32 and to float16 belong. The exact sum or product is kept (in float64 rounded to odd, or as a
-fraction), and is rounded once. What these fields mean for approximations (``v_exp_f32``), for matrix instructions and
-for atomics in memory is not in print; such an instruction is refused where a field is not 0.
+fraction), and is rounded once. Where nothing in print says what a field means, the instruction is refused by name while
+a field is not 0:
+
+- Matrix instructions. MMA-Sim (:mod:`cdna.run.matrix_sums`) found their sums on an MI300X with both fields 0. Some of
+  their steps cut off, some round down and the last one rounds to nearest even; which obey a field was not tried.
+- ``v_dot2_f32_f16`` and its kin: AMD's document has the sum of the products, and not how often it is rounded.
+- Conversions to FP8 and BF8: it names no field for 8 bits, and those with ``_sr_`` round by their own random bits.
+- Approximations (``v_exp_f32``), whose last bit is not defined, output modifiers and atomics in memory.
+
 Source: "AMD Instinct MI300 Instruction Set Architecture", AMD, "MODE register"; which field a conversion obeys:
 FPDPRounding in LLVM's AMDGPU backend; rounding to odd: S. Boldo and G. Melquiond, 2008 (:mod:`cdna.run.arithmetic`).
 """

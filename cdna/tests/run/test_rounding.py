@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cdna.run import RunError
+from cdna.run.matrix import SHAPES
 from cdna.run.rounding import WAYS, obeys
 from cdna.run.vector_table import ROWS
 from tests.run import harness as h
@@ -133,17 +134,31 @@ def test_conversions_packed_and_accumulating_instructions(way):
         "v_exp_f32_e32 v5, v1",
         "v_rcp_f32_e32 v5, v1",
         "v_dot2_f32_f16 v5, v1, v1, v1",
+        "v_dot2c_f32_f16 v5, v1, v1",
+        "v_dot2_f32_bf16 v5, v1, v1, v1",
         "v_cvt_pk_fp8_f32 v5, v1, v1",
+        "v_cvt_pk_bf8_f32 v5, v1, v1",
+        "v_cvt_sr_fp8_f32 v5, v1, v1",
         "v_mfma_f32_32x32x8_f16 a[0:15], v[2:3], v[2:3], 0",
+        "v_mfma_f32_16x16x32_fp8_bf8 a[0:3], v[2:3], v[2:3], 0",
+        "v_mfma_f32_16x16x8_xf32 a[0:3], v[2:3], v[2:3], 0",
         "v_mul_f32_e64 v5, v1, v1 mul:2",
     ],
 )
 def test_what_no_document_settles_is_refused_by_name(code):
-    one = {1: np.ones(64, np.float32), 2: np.ones((64, 2), np.float32)}
+    one = {1: np.ones(64, np.float32), 2: np.ones((64, 2), np.float32), 5: np.ones(64, np.float32)}
     h.lanes(f"  s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 4), 0\n  {code}", one)
     name = code.split()[0].removesuffix("_e32").removesuffix("_e64")
     with pytest.raises(RunError, match=rf"MODE rounds toward zero for f32 .*{name} is modelled to nearest even only"):
         h.lanes(f"  s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 3\n  {code}", one)
+
+
+def test_every_matrix_instruction_of_floats_is_refused_and_none_of_integers():
+    for (sparse, kind), shapes in SHAPES.items():
+        result = "i32" if kind == "i8" else "f64" if kind == "f64" else "f32"
+        for m, n, k, _ in shapes:
+            name = f"v_{'smfmac' if sparse else 'mfma'}_{result}_{m}x{n}x{k}_{kind}"
+            assert obeys(name) == (kind == "i8"), name
 
 
 def test_the_mode_of_the_descriptor_counts_too():

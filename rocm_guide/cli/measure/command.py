@@ -37,6 +37,7 @@ def measure_command(
     import json
     from dataclasses import asdict
 
+    from cdna.predict.published import caveat
     from rocm_guide.common.base import write_text
     from rocm_guide.observe.measure.compare import likely_time, merged_table
     from rocm_guide.observe.measure.predictions import read_predictions
@@ -45,6 +46,7 @@ def measure_command(
     if only_list:
         said = {
             n: {"us": p.us, "likely_us": likely_time(n).microseconds, "limit": p.limit, **asdict(p)}
+            | {"caveat": caveat(p.left_out)}
             for n, p in read_predictions().items()
         }
         typer.echo(json.dumps(said, indent=1) if as_json else merged_table([]))

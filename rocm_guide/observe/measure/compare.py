@@ -10,7 +10,8 @@ published measurements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdna.predict.achieved import LikelyTime, likely
@@ -63,11 +64,22 @@ def shares(result: dict[str, Any]) -> dict[str, float]:
     return {n: us / result["cases"][n]["us"] for n, us in predictions_for(result).items()}
 
 
-def _notes(results: Sequence[dict[str, Any]]) -> list[str]:
+def _left_out(names: Iterable[str]) -> list[str]:
+    """Return what the models of these cases do not charge, each with the cases that it is said of."""
+    said: dict[str, list[str]] = {}
+    for name in names:
+        said.setdefault(read_predictions()[name].left_out, []).append(name)
+    if len(said) < 2:
+        return list(said)
+    return [f"{text} ({', '.join(dict.fromkeys(n.split()[0] for n in cases))})" for text, cases in said.items()]
+
+
+def _notes(results: Sequence[dict[str, Any]], names: Sequence[str]) -> list[str]:
     notes = [
         f"{GPU}, model: microseconds predicted by {_MODEL}, compiled for gfx942 and executed on a CPU; nobody measured "
         "them, and no launch takes less. rocm-guide measure --list --json has the parts: bytes, issue, waves, launches",
         f"{GPU}, likely: the same parts at the rates that people measured, and the launches; {accuracy()}",
+        *(f"{GPU}, model, not charged: {left_out}" for left_out in _left_out(names)),
     ]
     for name in dict.fromkeys(r["hardware"]["name"] for r in results):
         how = basis(next(r for r in results if r["hardware"]["name"] == name))
@@ -101,7 +113,7 @@ def merged_table(results: Sequence[dict[str, Any]]) -> str:
                 text = f"{found['us']:,.1f} us" + (f" ({share[name]:.0%})" if name in share else "")
             row += f"  {text:>24}"
         rows.append(row)
-    return "\n".join([*rows, *_notes(results)])
+    return "\n".join([*rows, *_notes(results, names)])
 
 
 def draw_merged(results: Sequence[dict[str, Any]], ax: Axes | None = None) -> Axes:
@@ -143,7 +155,9 @@ def draw_merged(results: Sequence[dict[str, Any]], ax: Axes | None = None) -> Ax
         ax.plot(due, above, "D", color=PALETTE[6], markersize=5.5, fillstyle="none", label=label)
     ax.set_yticks(list(rows.values()), names, fontsize=8)
     ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.set(xscale="log", xlabel="microseconds", title="Predicted and measured")
+    ax.set(xscale="log", title="Predicted and measured")
     ax.xaxis.set_major_formatter("{x:,.0f}")
     ax.legend(fontsize=8, loc="lower left", bbox_to_anchor=(-0.35, 1.07), borderaxespad=0)
+    not_charged = [textwrap.fill(f"{GPU}, predicted, not charged: {text}", 110) for text in _left_out(names)]
+    ax.set_xlabel("\n".join(["microseconds", *not_charged]), fontsize=8, loc="right", multialignment="right")
     return ax

@@ -16,12 +16,18 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from cdna.predict.times import LEFT_OUT
 from rocm_guide.common.base import GuideError, package_folder, write_text
 
 __all__ = ["GPU", "Launched", "Prediction", "PredictionError", "read_predictions", "write_predictions"]
 
 #: The one GPU that the predictions are for.
 GPU = "MI300X"
+#: What the prediction of a case does not charge, unless it is a rung of the ladder, which has a model of its own.
+_LEFT_OUT = (
+    "compute units in each other's way, the Infinity Cache, lines fetched twice, what only the last workgroup of a "
+    "split sum does, a launch and a clock below its peak"
+)
 _FORMAT = "rocm-guide predictions 1"
 _NAME = "mi300x_predictions.json"
 
@@ -80,6 +86,12 @@ class Prediction:
     def us(self) -> float:
         """Microseconds: no launch can take less, by this model."""
         return self.parts[self.limit]
+
+    @property
+    def left_out(self) -> str:
+        """What ``us`` does not charge, in words."""
+        # The model of the ladder's rungs is the one with this part.
+        return LEFT_OUT["rung"] if "Infinity Cache" in self.parts else _LEFT_OUT
 
 
 def _prediction(name: str, data: dict[str, Any]) -> Prediction:

@@ -11,12 +11,14 @@ from cdna.predict.specs import gpu
 from rocm_guide.tune.ck.instance import BYTES, GemmInstance, Problem
 from rocm_guide.tune.ck.pipeline import traffic
 
-__all__ = ["Launch", "Prediction", "launch", "predict"]
+__all__ = ["LEFT_OUT", "Launch", "Prediction", "launch", "predict"]
 
 _PEAK = {"F16": "fp16", "BF16": "bf16", "F32": "fp32-matrix", "F8": "fp8", "I8": "int8"}
 #: Assumptions of :func:`predict`: bytes per clock of a compute unit from LDS and from its L1; seconds that a turn of
 #: the K loop takes at least (a load from memory and a barrier), and that a kernel takes to start.
 LDS_BYTES, L1_BYTES, TURN, START = 128, 64, 0.7e-6, 5e-6
+#: What no prediction here charges, in words for those who read one.
+LEFT_OUT = "vector ALU, issue slots, LDS bank conflicts, the L2, lines fetched twice, spills and a clock below its peak"
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import importlib.util
 import json
 import math
+import operator
+import random
 import sqlite3
 from collections import defaultdict
 from pathlib import Path
@@ -62,6 +65,133 @@ def test_every_format_gives_the_same_counters_and_resources(file, truth):
         assert (d.vgpr, d.accum_vgpr, d.sgpr, d.lds) == (r["vgpr"], r["acc"], r["sgpr"], r["lds"])
         if file != "rocprofv3_results.json":
             assert (d.workgroup, d.grid) == (r["group"], r["grid"])
+
+
+# ---- files that are changed in their meaning, against a plain reading of the changed file
+
+
+def by_json(document):
+    """(name, start, nanoseconds, counters) of each dispatch: numbers are looked up by hand, in every process."""
+    found = []
+    for tool in document["rocprofiler-sdk-tool"]:
+        names = {k["kernel_id"]: k["formatted_kernel_name"] for k in tool["kernel_symbols"]}
+        counters = {c["id"]["handle"]: c["name"] for c in tool["counters"] if "name" in c}
+        samples = {
+            r["dispatch_data"]["dispatch_info"]["dispatch_id"]: {
+                counters.get(s["counter_id"]["handle"], f"counter {s['counter_id']['handle']}"): s["value"]
+                for s in r["records"]
+            }
+            for r in tool["callback_records"]["counter_collection"]
+        }
+        for d in tool["buffer_records"]["kernel_dispatch"]:
+            info, start = d["dispatch_info"], d["start_timestamp"]
+            name = names.get(info["kernel_id"], f"kernel {info['kernel_id']}")
+            found.append((name, start, d["end_timestamp"] - start, samples.get(info["dispatch_id"], {})))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_a_changed_json_is_named_or_read_as_it_stands(seed, tmp_path):
+    """A key dropped, a record doubled or dropped, a process doubled, lists in another order."""
+    rng = random.Random(seed)
+    document = json.loads((SAMPLES / "rocprofv3_results.json").read_text())
+    (tool,) = document["rocprofiler-sdk-tool"]
+    dispatches, samples = tool["buffer_records"]["kernel_dispatch"], tool["callback_records"]["counter_collection"]
+    kind = rng.choice(("key", "double", "drop", "process", "order", "name", "counter"))
+    chosen = rng.choice((dispatches, samples))
+    at = rng.randrange(len(chosen))
+    if kind == "key":
+        of_sample = samples[at]["dispatch_data"]["dispatch_info"]
+        info = rng.choice((dispatches[at], dispatches[at]["dispatch_info"], of_sample))
+        del info[rng.choice(sorted(set(info) & {"start_timestamp", "end_timestamp", "dispatch_id"}))]
+    elif kind == "double":
+        dispatches.insert(rng.randrange(len(dispatches)), dispatches[at])
+    elif kind == "drop":
+        del chosen[at]
+    elif kind == "process":
+        document["rocprofiler-sdk-tool"].append(copy.deepcopy(tool))
+    elif kind == "order":
+        rng.shuffle(chosen)
+        rng.shuffle(tool["kernel_symbols"])
+    elif kind == "name":
+        del tool["kernel_symbols"][rng.randrange(len(tool["kernel_symbols"]))]
+    else:
+        del tool["counters"][rng.randrange(len(tool["counters"]))]["name"]
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(document))
+    try:
+        found = read_profile(file)
+    except GuideError as e:
+        assert kind in ("key", "double") or (kind == "drop" and chosen is dispatches), e
+        return
+    expected = by_json(document)
+    assert kind not in ("key", "double")
+    key = operator.itemgetter(1, 0)
+    assert sorted([(d.name, d.start_ns, d.duration_ns, d.counters) for d in found.dispatches], key=key) == sorted(
+        expected, key=key
+    )
+    totals = defaultdict(int)
+    for name, _, ns, _ in expected:
+        totals[name] += ns
+    assert {t.name: t.total_ns for t in found.totals} == totals
+
+
+def test_a_dispatch_without_its_number_is_not_counted_twice(tmp_path):
+    """Counters carry times of their own in what rocprofv3 writes."""
+    document = json.loads((SAMPLES / "rocprofv3_results.json").read_text())
+    (tool,) = document["rocprofiler-sdk-tool"]
+    dispatches = tool["buffer_records"]["kernel_dispatch"]
+    for record, sample in zip(dispatches, tool["callback_records"]["counter_collection"], strict=True):
+        sample["dispatch_data"] |= {n: record[n] for n in ("start_timestamp", "end_timestamp")}
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(document))
+    assert len(read_profile(file).dispatches) == len(dispatches)
+    del dispatches[1]["dispatch_info"]["dispatch_id"]
+    file.write_text(json.dumps(document))
+    with pytest.raises(TraceError, match="without a dispatch_id"):
+        read_profile(file)
+
+
+NEEDED = {"Kernel_Name", "KernelName", "Start_Timestamp", "End_Timestamp", "BeginNs", "EndNs"}
+
+
+@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("name", ["rocprofv3_kernel_trace.csv", "rocprof_results.csv"])
+def test_a_changed_csv_is_named_or_read_as_it_stands(name, seed, tmp_path):
+    """A column dropped, a row doubled or dropped, a second GPU, rows and columns in another order."""
+    rng = random.Random(seed)
+    head, *rows = csv.reader((SAMPLES / name).read_text().splitlines())
+    kind = rng.choice(("column", "double", "drop", "gpu", "rows", "columns"))
+    order = [*range(len(head))]
+    if kind == "column":
+        order.remove(rng.randrange(len(head)))
+    elif kind == "columns":
+        rng.shuffle(order)
+    elif kind == "double":
+        rows.insert(rng.randrange(len(rows)), rng.choice(rows))
+    elif kind == "drop":
+        del rows[rng.randrange(len(rows))]
+    elif kind == "gpu":
+        at = head.index("Agent_Id" if "Agent_Id" in head else "gpu-id")
+        rows += [[*row[:at], "Agent 5", *row[at + 1 :]] for row in rows]
+    else:
+        rng.shuffle(rows)
+    file = tmp_path / "x.csv"
+    with file.open("w", newline="") as stream:
+        csv.writer(stream).writerows([row[i] for i in order] for row in (head, *rows))
+    kept = {head[i] for i in order}
+    if kind == "double" or NEEDED & set(head) - kept:
+        with pytest.raises(GuideError):
+            read_profile(file)
+        return
+    columns = {head[i]: i for i in range(len(head))}
+    first = [columns[n] for n in head if n in NEEDED]
+    totals = defaultdict(int)
+    for row in rows:
+        title, start, end = sorted((row[i] for i in first), key=lambda x: (x.isdigit(), x))
+        totals[title.removesuffix(" [clone .kd]")] += int(end) - int(start)
+    found = read_profile(file)
+    assert {t.name: t.total_ns for t in found.totals} == totals and len(found.dispatches) == len(rows)
 
 
 def test_samples_are_what_the_script_writes(tmp_path, truth):

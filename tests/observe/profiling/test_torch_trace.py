@@ -12,12 +12,14 @@ import itertools
 import json
 import math
 import random
+import re
 import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+import torch
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.observe.profiling.torch_trace.attribution import innermost, parents
@@ -491,12 +493,43 @@ def test_kernel_names(name, place, expected):
     assert expected in SLICES
 
 
-def test_every_row_of_names_has_its_source():
+@pytest.mark.parametrize("row", KERNELS, ids=lambda row: row.seen)
+def test_a_row_decides_on_the_name_that_its_source_has(row):
+    first = next(r for r in KERNELS if re.search(r.names, row.seen, re.I))
+    assert first is row
+    assert row.kind in (*SLICES, "GEMM") and kernel_slice(row.seen) in (row.kind, f"{row.kind}s, place unknown")
+    if row.source.startswith("notebooks/"):
+        assert row.seen.encode() in gzip.decompress((SAMPLES.parents[1] / row.source).read_bytes())
+    else:
+        assert re.fullmatch(r"https://github\.com/[\w-]+/[\w-]+/tree/[\w./-]+", row.source)
+
+
+def test_names_of_pytorch_are_its_own():
     for row in KERNELS:
-        assert row.source.startswith("https://github.com/") and row.kind in (*SLICES, "GEMM"), row
-    assert {"vLLM", "SGLang", "AITER", "Triton", "hipBLASLt", "CK", "RCCL"} <= {
-        name for row in KERNELS for name in row.library.split(", ")
-    }
+        if row.library == "PyTorch":
+            assert hasattr(torch.ops.aten, row.seen.removeprefix("aten::"))
+    # A kernel of inductor has the first letters of its category: tem of template, per of persistent_reduction.
+    kinds = importlib.import_module("torch._inductor.wrapper_benchmark")._kernel_category_choices
+    for row in KERNELS:
+        if row.library == "inductor":
+            assert [kind for kind in kinds if kind[:3] == row.seen.split("_")[1]]
+
+
+# Kernels of AITER for gfx942, one of each folder under hsa/ (2026-08-22), as a trace shows them: mangled.
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("_ZN5aiter27pa_bf16_noquant_gqa8_1tg_4wE", "attention"),
+        ("_ZN5aiter44PA_A16W8_BLK256_1TG_4W_16mx1_64nx4_MTP_PS_PBE", "attention"),
+        ("_ZN5aiter41mla_dec_stage1_bf16_a16w16_subQ128_mqa128E", "attention"),
+        ("_ZN5aiter39mla_pfl_bf16_a16w16_causal_subQ16_mqa16E", "attention"),
+        ("_ZN5aiter47fmoe_bf16_blockscaleFp8_g1u1_vs_gelu_1tg_32x128E", "GEMMs, place unknown"),
+        ("_ZN5aiter19topksoftmax_4x128x4E", "other"),
+    ],
+)
+def test_mangled_names_of_aiter(name, expected):
+    assert kernel_slice(name) == expected
+    assert kernel_slice("alpa_bf16_kernel") == "other"  # a word that only ends so
 
 
 def step_trace(marks, kernels):

@@ -181,14 +181,15 @@ _WORDS = {
 
 def executed_counts(path: Path, kernel: str, how: HowTo, grid: str) -> dict[str, Any]:
     """Execute the first launch of ``kernel`` (of the file, if empty) and count; ``model_us`` are a model's least
-    times, ``likely_us`` what an MI300X likely takes.
+    times, ``likely_us`` what an MI300X likely takes, ``caveat`` what stands beside both.
 
     Raises:
         InputError: no way to launch it is known, or the code does something that an MI300X must not do.
     """
     from cdna.cli.step.launch import find_launch
     from cdna.predict.achieved import likely
-    from cdna.predict.times import model_time
+    from cdna.predict.published import caveat
+    from cdna.predict.times import LEFT_OUT, model_time
     from cdna.run import run
 
     launch = find_launch(path, kernel, how, grid, "", None)
@@ -200,14 +201,12 @@ def executed_counts(path: Path, kernel: str, how: HowTo, grid: str) -> dict[str,
         **result.counters.summary(),
         "model_us": {**model.parts, "limit": model.limit},
         "likely_us": likely(model).microseconds,
+        "caveat": caveat(LEFT_OUT["launch"]),
     }
 
 
 def print_executed(console: PlainConsole, counts: dict[str, Any]) -> None:
     """Print the counts as a section of an inspection."""
-    from cdna.predict.published import accuracy
-    from cdna.predict.times import LEFT_OUT
-
     console.print("Executed on this machine's CPU (counts of gfx942 code, not times)", style="bold")
     for name, text in _WORDS.items():
         console.print(f"  {counts[name]:>14,}  {text}")
@@ -217,6 +216,6 @@ def print_executed(console: PlainConsole, counts: dict[str, Any]) -> None:
     parts = [f"{name} {us:.3f}" for name, us in times.items() if name != "limit"]
     console.print(
         f"  model: at peak rates an MI300X takes at least {times[times['limit']]:.3f} us ({times['limit']});"
-        f" us by part: {', '.join(parts)}; not charged: {LEFT_OUT}"
+        f" us by part: {', '.join(parts)}"
     )
-    console.print(f"  likely {counts['likely_us']:.3f} us, launch included: {accuracy()}")
+    console.print(f"  likely {counts['likely_us']:.3f} us, launch included; {counts['caveat']}")

@@ -22,9 +22,16 @@ _WAVE = re.compile(r"wave_(\d+): pc=0x([0-9a-f]+)(.*)", re.I)
 _ENTRY = re.compile(r"kernel_code_entry=0x([0-9a-f]+)(?: <(.*)>)?(?:, kernargs=0x([0-9a-f]+))?\)", re.I)
 _REASON = re.compile(r"\(stopped, reason: ([A-Z0-9_|]+)\)\s*$")
 _REGISTER = re.compile(r"\b([a-z][a-z0-9_]{0,63}): ((?:\[\d+\] [0-9a-f]+ ?)+|[0-9a-f]+)(?=\s|$)", re.I)
-_LANE = re.compile(r"\[\d+\] ([0-9a-f]{1,16})", re.I)
-_MEMORY = re.compile(r"\s*0x[0-9a-f]+:((?: [0-9a-f]{1,16})+)\s*$", re.I)
+_LANE = re.compile(r"\[(\d{1,9})\] ([0-9a-f]{1,16})", re.I)
+_MEMORY = re.compile(r"\s*0x([0-9a-f]{1,16}):((?: [0-9a-f]{1,16})+)\s*$", re.I)
+_BYTES = re.compile(r"(\d{1,9}) bytes\)")
 _CODE = re.compile(r"\s*(?:(=>)\s*)?0x([0-9a-f]+)(?: <([+-]\d+)>)?:\s+(\S.*)", re.I)
+#: Rows that nothing but the agent prints, and the tables that they stand in.
+_ROWS = (
+    (re.compile(r"\s*[a-z]\w*: \[0\] [0-9a-f]", re.I), ("registers",)),
+    (_MEMORY, ("local", "kernargs")),
+    (re.compile(r"\s*(?:=>\s*)?0x[0-9a-f]+ <[+-]\d+>:\s", re.I), ("code",)),
+)
 _LOADED = re.compile(r"\s*loaded at: \[0x([0-9a-f]+)-0x([0-9a-f]+)\]", re.I)
 _SOURCE = re.compile(r"(\d{1,9})(?: {2}|$)")
 _PAGE = re.compile(r"Faulting page: 0x([0-9a-f]+)", re.I)
@@ -46,6 +53,9 @@ class _Reader:
         self.name, self.report, self.part = name, AgentReport(), ""
         self.wave: Wave | None = None
         self.file = ""
+        # Of a table of memory: the address at which its next row begins, if that is known, and the one where it ends.
+        self.next: int | None = None
+        self.end: int | None = None
 
     def line(self, number: int, text: str) -> None:
         text = text.rstrip("\r\n")
@@ -62,30 +72,57 @@ class _Reader:
         elif wave := _WAVE.match(stripped):
             self._wave(number, wave)
         elif self.wave is None:
-            return
+            if stripped in ("system registers:", "scalar registers:", "vector registers:"):
+                raise self._damaged(number, f"{stripped[:-1]} before the first line of a wave")
+        elif any(row.match(text) and self.part not in tables for row, tables in _ROWS):
+            raise self._damaged(number, f"{stripped[:40]!r} outside its table")
         elif stripped.endswith(" registers:"):
-            self.part = "registers"
+            self._begin(number, "registers")
         elif stripped.startswith("Local memory content"):
-            self.part = "local"
+            self._begin(number, "local", 0, stripped)
         elif stripped.startswith("Global memory (kernarg segment"):
-            self.part = "kernargs"
+            self._begin(number, "kernargs", self.wave.kernargs_at, stripped)
         elif stripped.startswith("Disassembly"):
-            self.part, self.file = "code", ""
+            self._begin(number, "code")
+            self.file = ""
             self.wave.disassembly = Disassembly(stripped[11:].removeprefix(" for function ").rstrip(":"))
         elif stripped == "End of disassembly.":
             self.part = ""
         elif self.part == "registers":
             self._registers(number, text)
         elif self.part in ("local", "kernargs"):
-            words = _MEMORY.match(text)
-            if words:
-                into = self.wave.local_memory if self.part == "local" else self.wave.kernargs
-                into.extend(int(word, 16) for word in words[1].split())
+            if row := _MEMORY.match(text):
+                self._memory(number, int(row[1], 16), row[2].split())
         elif self.part == "code":
             self._code(number, text, stripped)
 
+    def _damaged(self, number: int, what: str) -> FaultError:
+        return FaultError(
+            f"{self.name}, line {number}: {what}; lines are missing, doubled or out of order: take the report as the "
+            "agent wrote it"
+        )
+
+    def _begin(self, number: int, part: str, start: int | None = None, head: str = "") -> None:
+        """Begin a table; one of memory before it has to be whole."""
+        if self.next is not None and self.end is not None and self.next != self.end:
+            raise self._damaged(number, f"memory ends at 0x{self.next:x}, its first line said 0x{self.end:x}")
+        size = _BYTES.search(head)
+        self.part, self.next = part, start
+        self.end = start + int(size[1]) if start is not None and size else None
+
+    def _memory(self, number: int, at: int, words: list[str]) -> None:
+        assert self.wave is not None
+        into = self.wave.local_memory if self.part == "local" else self.wave.kernargs
+        if at != (self.next if self.next is not None else at) or (self.next is None and into):
+            raise self._damaged(number, f"memory at 0x{at:x}, where another row was due")
+        into.extend(int(word, 16) for word in words)
+        self.next = at + sum(len(word) // 2 for word in words)
+
     def _wave(self, number: int, found: re.Match[str]) -> None:
+        self._begin(number, "")
         self.wave = Wave(int(found[1][:18]), _hex(found[2], number, self.name))
+        if any((w.number, w.pc) == (self.wave.number, self.wave.pc) for w in self.report.waves):
+            raise self._damaged(number, f"wave_{self.wave.number} at 0x{self.wave.pc:x} once more")
         reason = _REASON.search(found[3])
         if reason:
             self.wave.reasons = tuple(r for r in reason[1].split("|") if r)
@@ -94,16 +131,22 @@ class _Reader:
             self.wave.entry, self.wave.kernel = _hex(entry[1], number, self.name), entry[2] or ""
             self.wave.kernargs_at = _hex(entry[3], number, self.name) if entry[3] else None
         self.report.waves.append(self.wave)
-        self.part = ""
 
     def _registers(self, number: int, text: str) -> None:
         wave = self.wave
         assert wave is not None
         for name, value in _REGISTER.findall(text):
             if value.startswith("["):
-                wave.vectors[name] = array("Q", [int(lane, 16) for lane in _LANE.findall(value)])
+                lanes = _LANE.findall(value)
+                if [int(lane) for lane, _ in lanes] != [*range(len(lanes))]:
+                    raise self._damaged(number, f"{name} does not have its lanes in their order")
+                found = array("Q", [int(bits, 16) for _, bits in lanes])
+                if wave.vectors.setdefault(name, found) != found:
+                    raise self._damaged(number, f"{name} of wave_{wave.number} once more, with other values")
             else:
-                wave.scalars[name] = _hex(value, number, self.name) if len(value) <= 16 else int(value[-16:], 16)
+                one = _hex(value, number, self.name) if len(value) <= 16 else int(value[-16:], 16)
+                if wave.scalars.setdefault(name, one) != one:
+                    raise self._damaged(number, f"{name} of wave_{wave.number} once more, with another value")
 
     def _code(self, number: int, text: str, stripped: str) -> None:
         wave = self.wave
@@ -114,10 +157,10 @@ class _Reader:
         elif loaded := _LOADED.match(text):
             code.loaded = _hex(loaded[1], number, self.name), _hex(loaded[2], number, self.name)
         elif found := _CODE.match(text):
-            offset = int(found[3][:18]) if found[3] else None
-            code.instructions.append(
-                CodeLine(_hex(found[2], number, self.name), offset, found[4].rstrip(), found[1] is not None)
-            )
+            offset, at = int(found[3][:18]) if found[3] else None, _hex(found[2], number, self.name)
+            if code.instructions and at <= (last := code.instructions[-1].address):
+                raise self._damaged(number, f"the instruction at 0x{at:x} after that at 0x{last:x}")
+            code.instructions.append(CodeLine(at, offset, found[4].rstrip(), found[1] is not None))
         elif stripped.endswith(":") and not stripped[0].isdigit():
             self.file = stripped[:-1]
         elif source := _SOURCE.match(stripped):
@@ -133,7 +176,8 @@ def parse_report(lines: Iterable[str], name: str = "report") -> AgentReport:
         name: what to call it in an error.
 
     Raises:
-        FaultError: no wave and no fault in it, or a damaged number.
+        FaultError: no wave and no fault in it, a damaged number, or lines that contradict others: missing, doubled or
+            out of order.
 
     Source: ROCR Debug Agent user guide,
     https://rocm.docs.amd.com/projects/rocr_debug_agent/en/latest/how-to/user-guide.html.

@@ -197,12 +197,22 @@ def read_csv(path: str | os.PathLike[str]) -> RocprofReport:
         return report_of(name, "counters", "rocprofv3", _narrow(rows, timed))
     wide = "KernelName" in columns or "Dispatch_ID" in columns
     tool = "rocprof" if "KernelName" in columns else "rocprofv2, rocprof-compute" if wide else "rocprofv3"
-    found = [_dispatch(row, wide) for row in rows]
+    found = [_dispatch(row, wide) for row in _once(rows)]
     if "Direction" in columns:
         return report_of(name, "memory copies", tool, found)
     if "Function" in columns:
         return report_of(name, "api trace", tool, found)
     return report_of(name, "counters" if any(d.counters for d in found) else "kernel trace", tool, found)
+
+
+def _once(rows: Iterator[Row]) -> Iterator[Row]:
+    """Yield rows, each of which is there once: two launches differ in their times, at least."""
+    seen: dict[int, int] = {}
+    for row in rows:
+        other = seen.setdefault(hash(tuple(row.cells.values())), row.line)
+        if other != row.line:
+            raise TraceError(f"{row.file}, line {row.line}: the same as line {other}; the file was edited or merged")
+        yield row
 
 
 def _chain(first: Row, rest: Iterator[Row]) -> Iterator[Row]:

@@ -86,7 +86,11 @@ class _Process:
         records = _list(_get(self.tool, "callback_records", "counter_collection"))
         for record in records:
             data = _get(record, "dispatch_data")
-            key = str(_get(data, "dispatch_info", "dispatch_id"))
+            number = _get(data, "dispatch_info", "dispatch_id")
+            if number is None or any(other.startswith("row ") for other in found):
+                what = "counters" if number is None else "a dispatch that has counters,"
+                raise TraceError(f"{self.file}: {what} without a dispatch_id: whose they are is not told; record again")
+            key = str(number)
             dispatch = found.get(key)
             if dispatch is None:
                 # Collected without a kernel trace: the record then carries the times itself.
@@ -149,7 +153,12 @@ def read_json(path: str | os.PathLike[str]) -> RocprofReport:
         found: dict[Any, Dispatch] = {}
         for i, record in enumerate(_list(_get(tool, "buffer_records", "kernel_dispatch"))):
             number = _get(record, "dispatch_info", "dispatch_id")
-            found[str(number) if number is not None else f"row {i}"] = process.dispatch(record)
+            key = str(number) if number is not None else f"row {i}"
+            if key in found:  # the number counts up over all GPUs of a process
+                raise TraceError(
+                    f"{path}: dispatch {key[:20]} of a process stands twice; the file was edited or merged"
+                )
+            found[key] = process.dispatch(record)
         counted |= process.add_counters(found)
         everything += found.values()
     return report_of(path.name, "counters" if counted else "kernel trace", "rocprofv3", everything)
