@@ -222,15 +222,6 @@ def what_a_library_reaches():
 
 
 @case
-def the_readme_is_one_page():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.encode()) <= 6500
-    # What it leaves to the page of troubleshooting stands there, under a heading.
-    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
-    assert "## Installing" in page and 'ROCM_GUIDE_TORCH="torch==2.13.0+cpu' in page.split("## GPU and machine")[0]
-
-
-@case
 def counters_that_fit_one_run():
     files = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", *(ROOT / "rocm_guide").rglob("*.py")]
     texts = {str(p): p.read_text(encoding="utf-8") for p in files} | {n: prose(n) + code(n) for n in numbered()}
