@@ -18,6 +18,7 @@ from rocm_guide.kernels import (
     bandwidth,
     decode,
     decode_int4,
+    experts,
     fp8,
     gemm,
     gemm_multiply_reduce,
@@ -37,7 +38,7 @@ from rocm_guide.kernels import (
 
 FILES = (layer_norm, rms_norm, softmax)
 NAMES = [f.__name__.rpartition(".")[2] for f in FILES]
-PRODUCTS = (gemm, gemm_multiply_reduce, gemm_skinny, gemm_split_k, gemm_stream_k, int8_gemm)
+PRODUCTS = (gemm, gemm_multiply_reduce, gemm_skinny, gemm_split_k, gemm_stream_k, int8_gemm, experts)
 ATTENTION = (attention, attention_fp8, decode, decode_int4, paged, mla_decode, mla_prefill)
 ALONE = (*FILES, *PRODUCTS, *ATTENTION, bandwidth, fp8, rmsnorm_fp8, swiglu_fp8)
 #: What a copied file is asked for: file -> its call of tensors x and w, and what torch says.
@@ -50,6 +51,12 @@ PRODUCT_USES = {
     ),
     "gemm_split_k": ("gemm_split_k(x, w.T, split=2)", "x @ w.T"),
     "gemm_stream_k": ("gemm_stream_k(x, w.T)", "x @ w.T"),
+    "experts": (
+        "file.experts(x[:, :64].half(), w[:32, None, :64].half().reshape(4, 8, 64), w[:32, :32].half().reshape(4, 64, 4), "
+        "top, x[:, :2]).double() * 0.01",
+        "file.reference_experts(x[:, :64].half(), w[:32, None, :64].half().reshape(4, 8, 64), "
+        "w[:32, :32].half().reshape(4, 64, 4), top, x[:, :2]) * 0.01",
+    ),
     "int8_gemm": ("linear_scaled(x.to(torch.int8), w.to(torch.int8).T, one, one)", "x.trunc() @ w.trunc().T"),
     "bandwidth": ("stream('copy', None, x)", "x"),
     "fp8": ("decode_fp8(encode_fp8(x, file.FP8['e4m3fn']), file.FP8['e4m3fn'])", "x.to(torch.float8_e4m3fn).float()"),
@@ -114,6 +121,7 @@ import {name} as file
 from {name} import *
 torch.manual_seed(0)
 x, w, one = torch.randn(4, 65) * 3, torch.randn(40, 65) * 3, torch.ones(1)
+top = torch.tensor([[0, 3], [2, 0], [0, 1], [3, 2]])
 torch.testing.assert_close({call}, {wanted}, atol=1e-3, rtol=1e-3)
 """)
     run_alone(tmp_path)
