@@ -71,6 +71,7 @@ def gate_up_kernel(
         pair = tl.load(slot_ptr + tile * BM + tl.arange(0, BM))
         real, inside = (pair < pairs)[:, None], (cols < N)[None, :]
         k = tl.arange(0, BK)
+        tl.assume(K > 0)  # the loop turns at least once, which spares what comes after it a branch
         x = x_ptr + (pair // PER)[:, None].to(tl.int64) * stride_x + k[None, :]
         w = w_ptr + expert.to(tl.int64) * stride_e + cols[None, :].to(tl.int64) * stride_n + k[:, None]
         up_rows = N.to(tl.int64) * stride_n
@@ -99,6 +100,7 @@ def grouped_kernel(
         pair = tl.load(slot_ptr + tile * BM + tl.arange(0, BM))
         real, inside = (pair < pairs)[:, None], (cols < N)[None, :]
         k = tl.arange(0, BK)
+        tl.assume(K > 0)  # the loop turns at least once, which spares what comes after it a branch
         x = x_ptr + (pair // PER)[:, None].to(tl.int64) * stride_x + k[None, :]
         w = w_ptr + expert.to(tl.int64) * stride_e + cols[None, :].to(tl.int64) * stride_n + k[:, None]
         total = tl.zeros((BM, BN), tl.float32)
@@ -224,9 +226,9 @@ def experts(
     tokens, hidden = x.shape
     check("gate_up", gate_up, (x.dtype,), (None, None, hidden), x)
     number, twice, _ = gate_up.shape
-    check("down", down, (x.dtype,), (number, hidden, twice // 2), x)
     if twice % 2:
         raise ValueError(f"gate_up has shape {tuple(gate_up.shape)}: gate and up need as many rows each")
+    check("down", down, (x.dtype,), (number, hidden, twice // 2), x)
     check("index", index, (torch.int64, torch.int32), (tokens, None), x)
     check("weight", weight, (torch.float16, torch.bfloat16, torch.float32), tuple(index.shape), x)
     for name, matrix in (("x", x), ("gate_up", gate_up), ("down", down)):
