@@ -71,13 +71,15 @@ def gate_up_kernel(
         pair = tl.load(slot_ptr + tile * BM + tl.arange(0, BM))
         real, inside = (pair < pairs)[:, None], (cols < N)[None, :]
         k = tl.arange(0, BK)
-        tl.assume(K > 0)  # the loop turns at least once, which spares what comes after it a branch
+        steps = tl.cdiv(K, BK)
+        tl.assume(steps > 0)  # spares the end of the loop a branch
         x = x_ptr + (pair // PER)[:, None].to(tl.int64) * stride_x + k[None, :]
-        w = w_ptr + expert.to(tl.int64) * stride_e + cols[None, :].to(tl.int64) * stride_n + k[:, None]
+        w = w_ptr + expert.to(tl.int64) * stride_e + k[:, None]
+        w += cols[None, :].to(tl.int64) * stride_n
         up_rows = N.to(tl.int64) * stride_n
         gate, up = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
-        for step in range(0, K, BK):
-            rest = (k < K) if EVEN_K else (k < K - step)
+        for step in range(steps):
+            rest = (k < K) if EVEN_K else (k < K - step * BK)
             rows = tl.load(x, mask=real & rest[None, :], other=0.0)
             gate = tl.dot(rows, tl.load(w, mask=inside & rest[:, None], other=0.0), gate)
             up = tl.dot(rows, tl.load(w + up_rows, mask=inside & rest[:, None], other=0.0), up)
@@ -100,18 +102,21 @@ def grouped_kernel(
         pair = tl.load(slot_ptr + tile * BM + tl.arange(0, BM))
         real, inside = (pair < pairs)[:, None], (cols < N)[None, :]
         k = tl.arange(0, BK)
-        tl.assume(K > 0)  # the loop turns at least once, which spares what comes after it a branch
+        steps = tl.cdiv(K, BK)
+        tl.assume(steps > 0)  # spares the end of the loop a branch
         x = x_ptr + (pair // PER)[:, None].to(tl.int64) * stride_x + k[None, :]
-        w = w_ptr + expert.to(tl.int64) * stride_e + cols[None, :].to(tl.int64) * stride_n + k[:, None]
+        w = w_ptr + expert.to(tl.int64) * stride_e + k[:, None]
+        w += cols[None, :].to(tl.int64) * stride_n
         total = tl.zeros((BM, BN), tl.float32)
-        for step in range(0, K, BK):
-            rest = (k < K) if EVEN_K else (k < K - step)
+        for step in range(steps):
+            rest = (k < K) if EVEN_K else (k < K - step * BK)
             rows = tl.load(x, mask=real & rest[None, :], other=0.0)
             total = tl.dot(rows, tl.load(w, mask=inside & rest[:, None], other=0.0), total)
             x += BK
             w += BK
         if weight_ptr is not None:
-            total *= tl.load(weight_ptr + pair, mask=pair < pairs, other=0.0)[:, None].to(tl.float32)
+            weight = tl.load(weight_ptr + pair, mask=pair < pairs, other=0.0)
+            total *= weight[:, None].to(tl.float32)
         place = out_ptr + pair[:, None].to(tl.int64) * N + cols[None, :]
         tl.store(place, total.to(out_ptr.dtype.element_ty), mask=real & inside)
 
