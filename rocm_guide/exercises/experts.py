@@ -32,8 +32,18 @@ def check_route(route: Callable[..., Any]) -> bool:
     cases = [
         ("5 tokens, 8 experts, 2 chosen", torch.randn(5, 8, generator=g), 2, "the k largest of each row"),
         ("128 experts, 8 chosen", torch.randn(3, 128, generator=g), 8, "the k largest of each row"),
-        ("60 experts, all logits negative", torch.randn(3, 60, generator=g) - 9, 4, "lanes without an expert win: -inf"),
-        ("logits up to 300", torch.randn(3, 16, generator=g) * 100, 3, "exp overflows: subtract the largest logit first"),
+        (
+            "60 experts, all logits negative",
+            torch.randn(3, 60, generator=g) - 9,
+            4,
+            "lanes without an expert win: -inf",
+        ),
+        (
+            "logits up to 300",
+            torch.randn(3, 16, generator=g) * 100,
+            3,
+            "exp overflows: subtract the largest logit first",
+        ),
         ("equal logits", torch.ones(2, 16), 4, "strike out one place, not every equal value"),
         ("one expert, one chosen", torch.randn(2, 1, generator=g), 1, "a single weight is 1"),
         ("rows that lie apart", torch.randn(3, 40, generator=g)[:, :20], 2, "use the stride of the rows"),
@@ -53,7 +63,9 @@ def check_route(route: Callable[..., Any]) -> bool:
             if tuple(weights.shape) != shape or tuple(index.shape) != shape:
                 return say(False, f"{name}: give weights and experts of shape {shape}")
             if weights.dtype != torch.float32 or index.dtype not in (torch.int32, torch.int64):
-                return say(False, f"{name}: weights are {weights.dtype}, experts {index.dtype}; float32 and int32 or int64")
+                return say(
+                    False, f"{name}: weights are {weights.dtype}, experts {index.dtype}; float32 and int32 or int64"
+                )
             top, at = logits.topk(k).values, index.long()
             if bool((at < 0).any()) or bool((at >= logits.shape[1]).any()):
                 return say(False, f"{name}: {at.flatten().tolist()[:8]} are not all experts: {hint}")
@@ -67,7 +79,9 @@ def check_route(route: Callable[..., Any]) -> bool:
             if not torch.allclose(weights.double(), wanted, atol=1e-5):
                 total = weights.sum(-1)[0].item()
                 more = "" if abs(total - 1) < 1e-4 else f"; those of a token add up to {total:.3f}: renormalise"
-                return say(False, f"{name}: weight {weights[0, 0].item():.4f}, {wanted[0, 0].item():.4f} is right{more}")
+                return say(
+                    False, f"{name}: weight {weights[0, 0].item():.4f}, {wanted[0, 0].item():.4f} is right{more}"
+                )
     return say(True, f"{len(cases)} routers as gfx942 machine code: the largest logits, and weights that add up to 1")
 
 

@@ -174,7 +174,9 @@ def experts_case(tokens, sizes, dtype, tile=None):
         def check():
             want = moe.reference_experts(x, gate_up, down, index, weight)
             # What lies between the two products is rounded to dtype, as are the rows before they are added.
-            size = moe.reference_experts(x, gate_up, down, index, weight).abs().mean() * torch.ones_like(want) + want.abs()
+            size = (
+                moe.reference_experts(x, gate_up, down, index, weight).abs().mean() * torch.ones_like(want) + want.abs()
+            )
             near(got, want, size, part=4 * torch.finfo(dtype).eps)
 
         return check
