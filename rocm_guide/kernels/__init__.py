@@ -19,6 +19,8 @@ In reading order:
 - ``gemm_skinny``: Skinny GEMM: 1 to 32 rows of activations times a large weight, out = scale_x * scale_w * (x @
   weight.T).
 - ``int8_gemm``: The five INT8 operators of SmoothQuant models, E = act(alpha * A @ B + beta * D), each one kernel.
+- ``experts``: Mixture of experts (MoE), forward: each token is multiplied by the matrices of the few experts that it is
+  sent to.
 - ``fp8``: The four 8-bit floating-point formats: which one a GPU computes in, their limits, and bit-exact conversion
   models.
 - ``rmsnorm_fp8``: Residual add, RMSNorm and conversion to FP8 in one kernel, forward.

@@ -18,6 +18,8 @@ from rocm_guide.kernels.attention_fp8 import attention_quantized
 from rocm_guide.kernels.bandwidth import stream
 from rocm_guide.kernels.decode import attention_decode
 from rocm_guide.kernels.decode_int4 import attention_decode_int, grid_shape
+from rocm_guide.kernels.experts import CONFIGS as EXPERT_TILES
+from rocm_guide.kernels.experts import experts
 from rocm_guide.kernels.fp8_ladder import RUNGS, run_rung
 from rocm_guide.kernels.gemm import CONFIGS as GEMM_TILES
 from rocm_guide.kernels.gemm import gemm
@@ -381,6 +383,26 @@ def int8_gemm_cases() -> Cases:
     )
     for tile in INT8_TILES["gfx942"]:
         yield f"linear_scaled bfloat16 {tile.bm}x{tile.bn}x{tile.bk}", scaled(4096, 4096, 4096, tile)
+
+
+def experts_cases() -> Cases:
+    """Yield every tile at the sizes of Qwen3-30B-A3B and of Mixtral-8x7B, and sizes that no tile divides."""
+
+    def case(tokens: int, sizes: tuple[int, int, int, int], dtype: torch.dtype, tile: Any = None) -> Callable[[], Any]:
+        hidden, inner, number, per = sizes
+
+        def launch() -> Any:
+            index = empty(tokens, per, dtype=torch.int64)
+            gate_up, down = empty(number, 2 * inner, hidden, dtype=dtype), empty(number, hidden, inner, dtype=dtype)
+            return experts(empty(tokens, hidden, dtype=dtype), gate_up, down, index, empty(tokens, per), tile=tile)
+
+        return launch
+
+    for name, sizes in (("128 experts of 2048 x 768", (2048, 768, 128, 8)), ("8 of 4096 x 14336", (4096, 14336, 8, 2))):
+        for tile in EXPERT_TILES["gfx942"]:
+            for dtype in (BF16, torch.float16) if sizes[2] == 8 else (BF16,):
+                yield f"{name}, {name_of(dtype)} {tile.bm}x{tile.bn}x{tile.bk}", case(4096, sizes, dtype, tile)
+    yield "6 of 1000 x 700, bfloat16, 33 tokens", case(33, (1000, 700, 6, 2), BF16)
 
 
 def fp8_ladder_cases() -> Cases:

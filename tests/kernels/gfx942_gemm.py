@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 
+from rocm_guide.kernels import experts as moe
 from rocm_guide.kernels import int8_gemm as operators
 from rocm_guide.kernels.gemm import CONFIGS, gemm, reference_gemm
 from rocm_guide.kernels.gemm_multiply_reduce import gemm_multiply_reduce
@@ -159,3 +160,35 @@ def _scaled():
 
 
 CASES["int8 with scales of rows and columns"] = Case(("int8_operator_kernel",), _scaled)
+
+
+def experts_case(tokens, sizes, dtype, tile=None):
+    def run():
+        hidden, inner, number, per = sizes
+        x, weight = normal(tokens, hidden, dtype=dtype), normal(tokens, per, seed=1).abs()
+        gate_up = normal(number, 2 * inner, hidden, dtype=dtype, size=hidden**-0.5)
+        down = normal(number, hidden, inner, dtype=dtype, size=inner**-0.5)
+        index = normal(tokens, number, seed=2).topk(per).indices
+        got = moe.experts(x, gate_up, down, index, weight, tile=tile)
+
+        def check():
+            want = moe.reference_experts(x, gate_up, down, index, weight)
+            # What lies between the two products is rounded to dtype, as are the rows before they are added.
+            size = (
+                moe.reference_experts(x, gate_up, down, index, weight).abs().mean() * torch.ones_like(want) + want.abs()
+            )
+            near(got, want, size, part=4 * torch.finfo(dtype).eps)
+
+        return check
+
+    return run
+
+
+for _i, _tile in enumerate(moe.CONFIGS["gfx942"]):
+    _dtype = (torch.float16, torch.bfloat16)[_i % 2]
+    CASES[f"experts {str(_dtype).removeprefix('torch.')} {_tile.bm}x{_tile.bn}x{_tile.bk}"] = Case(
+        ("gate_up_kernel", "grouped_kernel"), experts_case(21, (128, 64, 5, 2), _dtype, _tile)
+    )
+CASES["experts bfloat16, odd sizes"] = Case(
+    ("gate_up_kernel", "grouped_kernel"), experts_case(7, (100, 37, 6, 3), torch.bfloat16)
+)

@@ -18,6 +18,7 @@ from rocm_guide.kernels import (
     bandwidth,
     decode,
     decode_int4,
+    experts,
     fp8,
     gemm,
     gemm_multiply_reduce,
@@ -37,7 +38,7 @@ from rocm_guide.kernels import (
 
 FILES = (layer_norm, rms_norm, softmax)
 NAMES = [f.__name__.rpartition(".")[2] for f in FILES]
-PRODUCTS = (gemm, gemm_multiply_reduce, gemm_skinny, gemm_split_k, gemm_stream_k, int8_gemm)
+PRODUCTS = (gemm, gemm_multiply_reduce, gemm_skinny, gemm_split_k, gemm_stream_k, int8_gemm, experts)
 ATTENTION = (attention, attention_fp8, decode, decode_int4, paged, mla_decode, mla_prefill)
 ALONE = (*FILES, *PRODUCTS, *ATTENTION, bandwidth, fp8, rmsnorm_fp8, swiglu_fp8)
 #: What a copied file is asked for: file -> its call of tensors x and w, and what torch says.
@@ -150,6 +151,12 @@ q, (k, grid) = torch.ones(2, 4, 32).half(), file.quantize_kv(torch.randn(2, 20, 
 y, v = file.attention_decode_int(q, k, k, grid, grid, parts=2).float(), file.dequantize_kv(k, grid)
 p = (v.sum(-1) / 32**0.5).softmax(1)
 assert torch.allclose(y[:, ::2], torch.einsum("bnh,bnhd->bhd", p, v), atol=5e-3)
+""",
+    "experts": """
+x, gate_up, down = torch.randn(5, 32).half(), torch.randn(4, 16, 32).half() / 6, torch.randn(4, 32, 8).half() / 3
+index, weight = torch.tensor([[0, 3], [2, 0], [0, 1], [3, 2], [1, 0]]), torch.rand(5, 2)
+y, wanted = (f(x, gate_up, down, index, weight) for f in (file.experts, file.reference_experts))
+assert torch.allclose(y.double(), wanted, atol=5e-3)
 """,
     "paged": """
 q, k, lengths = torch.randn(2, 4, 32).half(), torch.randn(3, 16, 2, 32).half(), torch.tensor([20, 3])

@@ -23,6 +23,7 @@ CALLS = {
     "12_bitsandbytes": ("BitsAndBytesConfig(", "bnb.matmul("),
     "13_fp8_and_mx_formats": ("apply_quantization_config(", "ModelCompressor.", "from_pretrained("),
     "15_flash_attention": ("from_pretrained(", "attn_implementation=", "sdpa_kernel(", "SDPBackend."),
+    "35_experts": ("set_experts_implementation(", "output_router_logits=True", "torch.nn.functional.grouped_mm("),
     "40_profiling": ("profile(activities=", "schedule(", "key_averages().table(", "export_chrome_trace("),
     "16_torch_compile": ("torch.compile(", 'cache_implementation="static"', "StaticCache(", "TORCH_COMPILE_DEBUG"),
     "17_tunableop": (
