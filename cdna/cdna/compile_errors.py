@@ -112,7 +112,7 @@ def _diagnostic(said: str) -> str:
         if at := re.match(r"(\S.*?):(\d+):\d+: error: (.*)", line):
             reason = [at[3]]
             for text, below in zip(lines[i + 1 :], [*lines[i + 2 :], ""], strict=True):
-                if below.strip() == "^" or re.match(r"module|<unknown>|\S+: note:", text):  # the source, the program
+                if below.strip() == "^" or re.match(r"module|\S+: (?:note|error):", text):  # the source, the program
                     break
                 reason.append(text.strip())
             return f"{at[1]}:{at[2]}: {' '.join(reason).replace(': error:', ':')}"
