@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+import itertools
 import linecache
 import os
 import re
@@ -111,7 +112,7 @@ def _diagnostic(said: str) -> str:
     for i, line in enumerate(lines):
         if at := re.match(r"(\S.*?):(\d+):\d+: error: (.*)", line):
             reason = [at[3]]
-            for text, below in zip(lines[i + 1 :], [*lines[i + 2 :], ""], strict=True):
+            for text, below in itertools.pairwise([*lines[i + 1 :], ""]):
                 if below.strip() == "^" or re.match(r"module|\S+: (?:note|error):", text):  # the source, the program
                     break
                 reason.append(text.strip())

@@ -97,6 +97,22 @@ def test_ordinary_launches_are_compiled_and_executed_and_banks_are_counted():
     assert plain.lds_cycles > 1.8 * swizzled.lds_cycles
 
 
+def test_a_reason_of_one_line_is_found():
+    cell = run_cell(
+        CELL + "from triton.experimental.gluon.language.amd import AMDMFMALayout\n"
+        "@gluon.jit\n"
+        "def tile(x, y):\n"
+        "    M: gl.constexpr = AMDMFMALayout(3, [16, 16, 16], True, [2, 2])\n"
+        "    tile = gl.allocate_shared_memory(gl.float16, [64, 64], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))\n"
+        "    a, b = tile.load(gl.DotOperandLayout(0, M, 4)), tile.load(gl.DotOperandLayout(1, M, 8))\n"
+        "    cdna3.mfma(a, b, gl.zeros([64, 64], gl.float32, layout=M))\n"
+    )
+    with pytest.raises(
+        CompileError, match=r"^tile for .*line \d+ of the cell.*: mismatching kWidth between A and B .*s$"
+    ):
+        compile_kernel(cell["tile"], ["*fp16"] * 2)
+
+
 @pytest.mark.parametrize("layout", WRONG)
 def test_a_wrong_layout_names_the_line_and_the_reason(layout, capfd):
     cell = run_cell(COPY.replace("LAYOUT", layout))

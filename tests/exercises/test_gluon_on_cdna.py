@@ -45,7 +45,7 @@ def test_the_solution_passes_and_the_starter_is_not_yet_right(check, capsys):
     [
         ("turned", "per_phase=4, max_phase=16", "per_phase=1, max_phase=1", "lanes meet in one bank; swizzle"),
         ("turned", "tile.permute([1, 0]).load(ROW)", "tile.load(ROW)", "element [0, 1] is"),
-        ("turned", "    tile.store(gl.load(x_ptr + place))\n", "", "element ["),
+        ("turned", "    tile.store(gl.load(x_ptr + place))\n", "", "of LDS, which nobody has written"),
         (
             "turned",
             "gl.store(y_ptr + place, tile.permute([1, 0]).load(ROW))",
