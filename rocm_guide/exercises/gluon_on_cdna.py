@@ -10,6 +10,7 @@ import torch
 
 from cdna.compile import Compiled
 from cdna.compile_errors import explain_compile_error
+from cdna.grade.limits import attempt
 from cdna.run.launches import Executed, executed_on_gfx942
 from rocm_guide.exercises.common import say
 
@@ -24,11 +25,10 @@ def _executed(call: Callable[..., Any], given: tuple[Any, ...], wanted: Any, all
     ``allowed`` is the error that each element may have.
     """
     copies = [g.clone() for g in given]
-    try:
-        with executed_on_gfx942() as done:
-            got = call(*copies)
-    except Exception as e:  # noqa: BLE001  whatever a reader's code raises
-        return None, explain_compile_error(call, e)
+    with executed_on_gfx942() as done:
+        got, error = attempt(lambda: call(*copies))
+    if error:
+        return None, explain_compile_error(call, error)
     if not isinstance(got, torch.Tensor) or got.shape != wanted.shape:
         shape = list(got.shape) if isinstance(got, torch.Tensor) else type(got).__name__
         return None, f"returns {shape}; a tensor of {list(wanted.shape)} is wanted"
