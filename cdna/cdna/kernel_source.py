@@ -126,9 +126,9 @@ class _Packer:
             return ("object", *found)
         elif isinstance(value, types.FunctionType):
             return "function", self.function(value, ())
-        elif dataclasses.is_dataclass(value) and (kind := _find_name(type(value))) is not None:  # a layout of Gluon
+        elif dataclasses.is_dataclass(value) and (home := _find_name(type(value))) is not None:  # a layout of Gluon
             fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
-            return "record", *kind, self.value(fields, where)
+            return "record", *home, self.value(fields, where)
         what = f"class {value.__name__}" if isinstance(value, type) else type(value).__name__
         raise SourceError(
             f"{where} ({what}): the interpreter's process cannot have it; pass it as an argument, or put it into a "
