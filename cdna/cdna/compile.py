@@ -16,7 +16,7 @@ from typing import Any
 
 from cdna.arch import find_arch
 from cdna.base import InputError
-from cdna.compile_errors import explain_compile_error, foreign_assembly
+from cdna.compile_errors import explain_compile_error, foreign_assembly, hear_compiler
 from cdna.isa.kernel import Kernel, parse_asm
 
 __all__ = [
@@ -65,6 +65,8 @@ class Compiled:
 
     Attributes:
         shared: LDS in bytes per workgroup. Triton's LDS is dynamic, so it is here and not in the assembly.
+        ttir: Triton's first stage, without layouts; empty for a Gluon kernel, whose author writes the layouts, so that
+            ``ttgir`` is its first.
         options: the options that matter for performance (warps, stages, ``waves_per_eu``, ...).
         constants: compile-time constants by parameter name, the arguments that the JIT specialised included.
         code_object: the ELF file that the GPU's driver would load.
@@ -161,7 +163,7 @@ def check_triton() -> str:
 
 
 def unwrap_kernel(fn: Any) -> Any:
-    """Return the ``@triton.jit`` function inside ``@triton.autotune`` and ``@triton.heuristics`` wrappers.
+    """Return the ``@triton.jit`` or ``@gluon.jit`` function inside ``@triton.autotune`` and ``@triton.heuristics``.
 
     Raises:
         SignatureError: ``fn`` is no Triton kernel, or one decorated while ``TRITON_INTERPRET=1`` was set.
@@ -177,7 +179,18 @@ def unwrap_kernel(fn: Any) -> Any:
         raise SignatureError(
             "the kernel was decorated under TRITON_INTERPRET=1: unset it before the kernel is imported"
         )
-    raise SignatureError(f"{fn!r:.80}: not a @triton.jit function")
+    raise SignatureError(f"{fn!r:.80}: not a @triton.jit or @gluon.jit function")
+
+
+def source_of(fn: Any) -> Any:
+    """Return the class with which Triton compiles a kernel: of Triton's language, or of Gluon's."""
+    if fn.is_gluon():
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        return GluonASTSource
+    from triton.compiler import ASTSource
+
+    return ASTSource
 
 
 def _parse_type(kernel: str, name: str, text: str) -> tuple[str, Any]:
@@ -250,7 +263,7 @@ def compile_kernel(
     """Compile ``fn`` for ``arch``; no GPU is needed or touched.
 
     Args:
-        fn: a ``@triton.jit`` function (autotune and heuristics wrappers are looked through).
+        fn: a ``@triton.jit`` or ``@gluon.jit`` function (autotune and heuristics wrappers are looked through).
         signature: what each run-time argument is, by name or in order. Either an example value, which the JIT
             specialises as in a real launch (a numpy array, a torch tensor, meta tensors included, or a number), or a
             type in Triton's spelling with hints: ``"*fp16:16:2g"`` is a pointer to fp16 that is 16-byte aligned and
@@ -274,8 +287,8 @@ def compile_kernel(
     """
     check_triton()
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, make_backend
     from triton.compiler import compile as triton_compile
+    from triton.compiler import make_backend
 
     row = find_arch(arch)
     fn = unwrap_kernel(fn)
@@ -302,11 +315,12 @@ def compile_kernel(
     bound, special = _bind(fn, backend, arguments, set(constants or {}), chosen)
     try:
         parsed, types, constexprs, attrs = fn._pack_args(backend, chosen, bound, special, {})
-        source = ASTSource(fn, types, constexprs, attrs)
-        kernel = triton_compile(source, target=target, options=parsed.__dict__)
+        source = source_of(fn)(fn, types, constexprs, attrs)
+        with hear_compiler(source):
+            kernel = triton_compile(source, target=target, options=parsed.__dict__)
     except Exception as e:
         raise CompileError(f"{fn.__name__} for {row.name}: {explain_compile_error(fn, e)}") from e
-    if foreign := foreign_assembly(fn, kernel.asm["ttir"]):
+    if foreign := foreign_assembly(fn, kernel.asm.get("ttir") or kernel.asm.get("ttgir", "")):
         raise CompileError(f"{fn.__name__} for {row.name}: {foreign}")
     return compiled_from_triton(dict(kernel.asm), kernel.metadata._asdict(), types, name_constants(fn, constexprs))
 
@@ -320,7 +334,8 @@ def compiled_from_triton(
     asm: Mapping[str, Any], metadata: Mapping[str, Any], signature: Mapping[str, Any], constants: Mapping[str, Any]
 ) -> Compiled:
     """Return our record of what Triton's compiler returned; :class:`CompileError` if it kept no text of a stage."""
-    if missing := [stage for stage in ("ttir", "ttgir", "llir", "amdgcn", "hsaco") if stage not in asm]:
+    # Gluon begins with ttgir; a kernel of Triton's language that has this has ttir too.
+    if missing := [stage for stage in ("ttgir", "llir", "amdgcn", "hsaco") if stage not in asm]:
         raise CompileError(f"{metadata.get('name')}: no {missing[0]} stage was kept; unset TRITON_STORE_BINARY_ONLY")
     return Compiled(
         name=metadata["name"],
@@ -332,7 +347,7 @@ def compiled_from_triton(
         options={k: metadata[k] for k in OPTIONS if k in metadata},
         signature={k: str(v) for k, v in signature.items()},
         constants=dict(constants),
-        ttir=asm["ttir"],
+        ttir=asm.get("ttir", ""),
         ttgir=asm["ttgir"],
         llir=asm["llir"],
         assembly=asm["amdgcn"],

@@ -6,8 +6,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+import itertools
 import linecache
+import os
 import re
+import sys
+import tempfile
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +19,7 @@ from typing import Any
 
 from cdna.kernel_source import names_read
 
-__all__ = ["explain_compile_error", "foreign_assembly", "name_line"]
+__all__ = ["explain_compile_error", "find_gluon", "foreign_assembly", "hear_compiler", "name_line"]
 
 # What an operand of inline assembly may be on AMD: a vector, scalar or accumulation register, a constant, or a tie.
 _AMD_CONSTRAINT = re.compile(r"[=+&~*%]*(?:[vsaniIJABC]|D[AB]|\d+|\{[^}]*\})")
@@ -47,6 +51,12 @@ def _reachable(fn: Any, seen: dict[int, Any]) -> dict[int, Any]:
     return seen
 
 
+def find_gluon(fn: Any) -> str:
+    """Return the name of the first Gluon kernel that ``fn`` is or launches; empty if there is none."""
+    kernels = (k for k in _reachable(fn, {}).values() if getattr(k, "is_gluon", bool)())
+    return next((str(k.__name__) for k in kernels), "")
+
+
 def _line_of(fn: Any, line_in_source: int) -> str:
     """Name a line of a kernel, counted from its ``def``."""
     lines, start = inspect.getsourcelines(fn.fn)
@@ -63,10 +73,60 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     yield from reversed(seen)
 
 
+@contextlib.contextmanager
+def hear_compiler(source: Any) -> Iterator[None]:
+    """Add to an error, inside the ``with`` block, what the compiler said about a Gluon kernel on the standard error
+    stream: which line's layout is wrong. The exception alone says that something could not be parsed.
+
+    Of a kernel in Triton's language, whose errors come with their line, nothing is held back.
+    """
+    if not getattr(getattr(source, "fn", None), "is_gluon", bool)():
+        yield
+        return
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as said:
+        real = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        failed = True
+        try:
+            yield
+            failed = False
+        except Exception as e:
+            said.seek(0)
+            if found := _diagnostic(said.read().decode(errors="replace")):
+                e.add_note(found)
+            else:
+                failed = False
+            raise
+        finally:
+            os.dup2(real, 2)
+            os.close(real)
+            if not failed:  # a dump that was asked for, a warning
+                said.seek(0)
+                os.write(2, said.read())
+
+
+def _diagnostic(said: str) -> str:
+    """Return the first error in what the compiler printed as ``FILE:LINE: reason``; empty if there is none."""
+    lines = said.splitlines()
+    for i, line in enumerate(lines):
+        if at := re.match(r"(\S.*?):(\d+):\d+: error: (.*)", line):
+            reason = [at[3]]
+            for text, below in itertools.pairwise([*lines[i + 1 :], ""]):
+                if below.strip() == "^" or re.match(r"module|\S+: (?:note|error):", text):  # the source, the program
+                    break
+                reason.append(text.strip())
+            return f"{at[1]}:{at[2]}: {' '.join(reason).replace(': error:', ':')}"
+    return ""
+
+
 def explain_compile_error(fn: Any, error: BaseException) -> str:
     """Explain in one line an error of compiling ``fn`` or a kernel that it launches: the line and the reason."""
     chain = list(_chain(error))
     last = chain[0]
+    for note in getattr(last, "__notes__", ()):
+        if at := re.fullmatch(r"(.*?):(\d+): (.*)", note, re.DOTALL):
+            return f"{name_line(at[1], int(at[2]), getattr(fn, '__name__', 'kernel'))}: {at[3]}"
     said = [line.strip() for line in str(getattr(last, "error_message", None) or last).splitlines() if line.strip()]
     text = said[-1] if said else type(last).__name__
     if type(last).__name__ not in ("CompilationError", "CompileTimeAssertionFailure"):

@@ -17,7 +17,7 @@ from typing import Any
 
 from cdna.base import InputError
 from cdna.children import ChildError
-from cdna.compile_errors import name_line
+from cdna.compile_errors import find_gluon, name_line
 from cdna.guard import watch_memory
 from cdna.interpreter.patches import quick_interpreter
 from cdna.interpreter.warm import run_warm
@@ -139,6 +139,11 @@ def run_interpreted(
 
     packed = []
     for function, grid, arguments, options in entries:
+        if name := find_gluon(function):
+            raise SourceError(
+                f"{name} is a Gluon kernel, and Triton's interpreter knows no layouts: launch it inside "
+                "`with cdna.run.executed_on_gfx942():`, which executes its machine code"
+            )
         functions = {k: v for k, v in options.items() if callable(v) and not isinstance(v, type)}
         plain = {k: v for k, v in options.items() if k not in functions}
         packed.append((pack_objects([function, functions]), grid, list(arguments), plain, seconds))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import dis
 import importlib
 import inspect
@@ -125,6 +126,9 @@ class _Packer:
             return ("object", *found)
         elif isinstance(value, types.FunctionType):
             return "function", self.function(value, ())
+        elif dataclasses.is_dataclass(value) and (home := _find_name(type(value))) is not None:  # a layout of Gluon
+            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+            return "record", *home, self.value(fields, where)
         what = f"class {value.__name__}" if isinstance(value, type) else type(value).__name__
         raise SourceError(
             f"{where} ({what}): the interpreter's process cannot have it; pass it as an argument, or put it into a "
@@ -156,7 +160,8 @@ class _Packer:
             return None
         if (found := _find_name(value)) is not None:
             return ("object", *found)
-        return "function", self.function(inner.fn, (*layers, ("jit", None)))
+        gluon = isinstance(inner, JITFunction) and inner.is_gluon()
+        return "function", self.function(inner.fn, (*layers, ("gluon" if gluon else "jit", None)))
 
     def function(self, fn: types.FunctionType, layers: tuple[tuple[str, Any], ...]) -> int:
         """Return the number of a function among those collected."""
@@ -171,7 +176,7 @@ class _Packer:
             self.lines[file] = lines
 
         names = dict.fromkeys(names_read(fn.__code__))
-        kernel = any(kind == "jit" for kind, _ in layers)
+        kernel = any(kind in ("jit", "gluon") for kind, _ in layers)
         if kernel:
             names |= dict.fromkeys(sorted(_names_in_head(fn)))
             packed["annotations"] = {k: self.value(v, fn.__name__) for k, v in fn.__annotations__.items()}
@@ -257,6 +262,8 @@ class _Unpacker:
         for kind, content in reversed(layers):
             if kind == "jit":
                 fn = triton.jit(fn)
+            elif kind == "gluon":
+                fn = importlib.import_module("triton.experimental.gluon").jit(fn)
             elif kind == "autotune":
                 fn = triton.autotune(configs=[triton.Config(content)], key=[])(fn)
             else:
@@ -284,6 +291,8 @@ class _Unpacker:
             for part in packed[2].split("."):
                 found = getattr(found, part)
             return found
+        if kind == "record":
+            return self.value(("object", *packed[1:3]))(**self.value(packed[3]))
         import torch
         import triton.language as tl
 

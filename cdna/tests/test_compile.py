@@ -181,7 +181,7 @@ def test_interpreted_kernels_are_refused():
 
 
 def test_missing_stages_are_named():
-    with pytest.raises(CompileError, match="ttir"):
+    with pytest.raises(CompileError, match="no ttgir stage"):
         module.compiled_from_triton({"hsaco": b""}, {"name": "k"}, {}, {})
 
 

@@ -164,7 +164,7 @@ _BODIES = {libdevice.rsqrt: _rsqrt, libdevice.tanh: _tanh}
 def pretended_triton(arch: str) -> Iterator[None]:
     """Inside the ``with`` block a launch on tensors of the pretended GPU is interpreted, in this process.
 
-    Where a kernel has the GPU's own instructions in it, gfx942's machine code is executed instead.
+    Where a kernel has the GPU's own instructions in it, or is in Gluon, gfx942's machine code is executed instead.
 
     A dry run inside the block brings a driver of its own, and compiles what is launched as ever.
     """
@@ -192,17 +192,18 @@ def pretended_triton(arch: str) -> Iterator[None]:
                 return None
             values = [_plain(value) for value in args]
             plain = {name: _plain(value) for name, value in named.items()}
-            scope = replace(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
-            running.append(self)
-            try:
-                _interpreted(self).run(*values, grid=tuple(grid), warmup=False, **plain)
-                return None
-            except InterpreterError as e:
-                if "inline_asm" not in str(e):
-                    raise
-            finally:
-                running.pop()
-                scope.restore()
+            if not self.is_gluon():  # the interpreter knows no layouts
+                scope = replace(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+                running.append(self)
+                try:
+                    _interpreted(self).run(*values, grid=tuple(grid), warmup=False, **plain)
+                    return None
+                except InterpreterError as e:
+                    if "inline_asm" not in str(e):
+                        raise
+                finally:
+                    running.pop()
+                    scope.restore()
             with executed_on_gfx942(count=False):  # slower, and the one that knows the GPU's own instructions
                 launch(self, *values, grid=tuple(grid), warmup=False, **{**kwargs, **plain})
             return None

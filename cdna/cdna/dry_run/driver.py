@@ -17,6 +17,7 @@ from typing import Any
 
 from cdna.arch import Arch, find_arch
 from cdna.compile import Compiled, check_triton
+from cdna.compile_errors import hear_compiler
 from cdna.dry_run.recorder import DryRun, DryRunError, Recorder
 from cdna.dry_run.torch_gpu import pretend_torch_device
 
@@ -114,7 +115,7 @@ def _patch_triton(state: Recorder, undo: contextlib.ExitStack) -> None:
     from triton.compiler import compiler
     from triton.runtime.autotuner import Autotuner
 
-    run, bench = Autotuner.run, Autotuner._bench
+    run, bench, compile_source = Autotuner.run, Autotuner._bench, triton.compiler.compile
 
     def put(owner: Any, name: str, value: Any) -> None:
         undo.callback(setattr, owner, name, getattr(owner, name))
@@ -132,6 +133,11 @@ def _patch_triton(state: Recorder, undo: contextlib.ExitStack) -> None:
         finally:
             state.tuned, state.trial = outer
 
+    def heard_compile(src: Any, *args: Any, **kwargs: Any) -> Any:
+        with hear_compiler(src):
+            return compile_source(src, *args, **kwargs)
+
+    put(triton.compiler, "compile", heard_compile)
     put(Autotuner, "run", tuned_run)
     put(Autotuner, "_bench", tuned_bench)
     put(compiler, "max_shared_mem", lambda device: 1 << 30)

@@ -180,7 +180,7 @@ def check_structure(
     if not run.launches:
         return [Check("FAIL", "compiles", "no Triton kernel was launched", "launch your kernel: kernel[grid](…)")]
     for launch in run.launches:
-        if said := foreign_assembly(call, launch.compiled.ttir):
+        if said := foreign_assembly(call, launch.compiled.ttir or launch.compiled.ttgir):
             return [Check("FAIL", "compiles", said)]
     executed, lines = _execute(call, puzzle, seconds, files or []) if arch == "gfx942" else ([], 0.0)
     return [*judge_launches(run.launches, puzzle.expect, _APART if lines > 1.9 else _WIDER), *executed]

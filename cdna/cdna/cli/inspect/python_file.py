@@ -178,7 +178,7 @@ def inspect_python(
         kernels = kernels_of(module)
         if kernel and kernel not in kernels and not how.call and not hasattr(module, "example"):
             names = ", ".join(kernels) or "none"
-            raise InspectError(f"{path.name}::{kernel}: no such @triton.jit function; the file has {names}")
+            raise InspectError(f"{path.name}::{kernel}: no such kernel (@triton.jit, @gluon.jit); the file has {names}")
         typed = bool(how.arguments or how.constants)
         if how.options and not typed and (how.call or callable(getattr(module, "example", None))):
             words = ", ".join(f"{k}={printable(v, 60)}" for k, v in how.options.items())
@@ -197,7 +197,7 @@ def inspect_python(
             raise InspectError(f"{path.name}: {kernel or 'a kernel'} was not launched; launched: {seen}{more}")
         return [inspect_launch(x.report, x.compiled) for x in chosen.values()]
     if not kernels:
-        raise InspectError(f"{path.name}: no @triton.jit function in it")
+        raise InspectError(f"{path.name}: no kernel (@triton.jit, @gluon.jit) in it")
     if not kernel and len(kernels) > 1 and typed:
         raise InspectError(f"{path.name}: which kernel? Add ::NAME with one of {', '.join(kernels)}")
     name = kernel or next(iter(kernels))

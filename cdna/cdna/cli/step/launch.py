@@ -104,7 +104,7 @@ def _python(path: Path, kernel: str, how: HowTo, grid: tuple[int, ...] | None) -
     name = kernel or next(iter(kernels), "")
     if name not in kernels:
         raise InspectError(
-            f"{path.name}::{name}: no such @triton.jit function; the file has {', '.join(kernels) or 'none'}"
+            f"{path.name}::{name}: no such kernel (@triton.jit, @gluon.jit); there is {', '.join(kernels) or 'none'}"
         )
     if not how.arguments:
         raise InspectError(
