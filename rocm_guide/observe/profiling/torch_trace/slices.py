@@ -128,14 +128,15 @@ KERNELS = (
         "attention",
         r"attn|attention|paged|rope|rotary|kv_?cache|reshape_and_cache",
         "paged_attention_v1_kernel",
-        f"{_VLLM}/csrc/attention/attention_kernels.cuh",
+        f"{_VLLM}/csrc/attention/paged_attention_v1.cu",
     ),
     Named(
         "hipBLASLt, Tensile",
         "GEMM",
         r"Cijk_",
-        "Cijk_Alik_Bljk_SB_UserArgs",
-        "https://github.com/ROCm/hipBLASLt/tree/develop",
+        "Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs",
+        "https://github.com/ROCm/hipBLASLt/tree/develop/library/src/amd_detail/rocblaslt/src/Tensile/Logic/asm_full"
+        "/aquavanjaram/gfx942/Equality",
     ),
     Named(
         "cuBLAS, CUTLASS",
