@@ -376,8 +376,14 @@ PASSPORT = json.dumps({"schema": 1, "run": "r", "model": "m", "dataset": "d", "s
 
 PROGRAMS = {"cdna": "cdna.cli.main", "course": "course.__main__", "hub": "hub.__main__", "guide": "rocm_guide.cli.main"}
 SIZES = {
-    **{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 256},
-    **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096},
+    "model_type": "llama",
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
 }
 #: What the lines below name: file -> its bytes, of this repository.
 GIVEN: dict[str, Callable[[], bytes]] = {
