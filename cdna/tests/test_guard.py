@@ -163,7 +163,7 @@ def operands_of_all_kinds():
                     try:
                         made = semantic.binary_op_type_checking_impl(a, b, **flags)
                         said.append([(str(x.type), list(x.shape), x.handle.data.tobytes()) for x in made])
-                    except (TypeError, ValueError, AssertionError) as e:
+                    except Exception as e:  # noqa: BLE001 - older releases have errors of no common kind
                         said.append(f"{type(e).__name__}: {e}")
     return said
 
