@@ -11,11 +11,16 @@ The same seed gives the same inputs on every machine. tests/test_fuzz.py runs a 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
+import importlib
 import io
 import json
 import os
 import random
+import re
+import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -37,8 +42,8 @@ PROFILING, ISA, DATA = (
     HERE.parent / "cdna" / "tests" / "samples",
     HERE.parent / "rocm_guide" / "data",
 )
-#: CPU seconds for one input; real ones take milliseconds.
-PATIENCE = 30
+#: CPU seconds for one input, and MiB of memory that a target may grow by; real ones take milliseconds and little.
+PATIENCE, MEMORY = 10, 1024
 TOKENS = (
     *(b'"', b",", b"{", b"}", b"[", b"]", b":", b"\n", b"\r", b"\0", b"-1", b"1e999", b"NaN", b"null", b"true", b"{}"),
     *(b"\xff\xfe", b"0x", b"99999999999999999999", b"9" * 5000, b"4294967295", b"\x1b[2J", b"\n[OK]   fine", b"[/red]"),
@@ -350,7 +355,6 @@ LATEX = [
 ]
 
 
-#: name -> (samples, reader, the share of damaged inputs that is refused at least; 0 where anything may be text)
 def read_served_folder(data: bytes, place: Path) -> None:
     from rocm_guide.serve.served_checkpoints import read_checkpoint as look
 
@@ -389,6 +393,158 @@ FIGURED = {
 STAGES = [{"stage": "base", "notebook": "02", **FIGURED}, {"stage": "adapter", "notebook": "02", **FIGURED}]
 PASSPORT = json.dumps({"schema": 1, "run": "r", "model": "m", "dataset": "d", "seed": 0, "stages": STAGES}).encode()
 
+# ---- command lines: words with tabs between them -----------------------------------------------------------------------
+
+PROGRAMS = {"cdna": "cdna.cli.main", "course": "course.__main__", "hub": "hub.__main__", "guide": "rocm_guide.cli.main"}
+SIZES = {
+    "model_type": "llama",
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+}
+#: What the lines below name: file -> its bytes, of this repository.
+GIVEN: dict[str, Callable[[], bytes]] = {
+    "m/config.json": lambda: json.dumps(SIZES).encode(),
+    "r/passport.json": lambda: PASSPORT,
+    "n/01_topic.ipynb": lambda: notebook()[0],
+    "t.csv": lambda: (HERE / "samples/tunableop/results_torch2.11_blaslog.csv").read_bytes(),
+    "k.amdgcn": lambda: (ISA / "softmax_t39.amdgcn").read_bytes(),
+    "report.txt": lambda: (DATA / "fault_report.txt").read_bytes(),
+    "log.txt": lambda: (HERE / "samples/debugging/dmesg.txt").read_bytes(),
+    "c.json": lambda: (PROFILING / "rocprofv3_results.json").read_bytes(),
+    "trace.json": lambda: traces()[0],
+}
+#: They are executed. Left out is what waits, trains, compiles, listens or changes the machine.
+EXECUTED = """
+guide fit m --method lora --rank 8 --dropout 0.1 --batch 4 --seq 2048 --accumulation 2 --gpu MI300X --count 2
+guide fit m --method serve --memory 64
+guide fit llama-2-7b --method full --count 8 --json
+guide launch slurm --nodes 2 --gpus 8 --time 04:00:00 --out job.sh -- train.py --lr 1
+guide launch torchrun --nodes 1:4 --gpus 8
+guide passport r --json
+guide copy common.device.seed_all --out helper.py
+guide script 02
+guide list --notebooks n
+guide tunable explain GemmTunableOp_float_NN,nn_8_8_8
+guide tunable check t.csv
+guide tunable merge t.csv t.csv --out merged.csv
+guide tunable missing t.csv t.csv
+guide tunable compare t.csv t.csv --top 3
+guide trace summary trace.json --top 5
+guide trace compare trace.json trace.json --by kernel
+guide trace kernels c.json --gpu MI300X --dtype fp16
+guide faults read report.txt --code m
+guide faults log log.txt
+guide ck search 256x256x64 --dtype F16
+guide ck check one_wave 16x16x16 --set KPerBlock=16
+cdna inspect k.amdgcn --lds 1024
+cdna inspect k.amdgcn --json
+hub --running 1.5 --idle 0.5 --homes m --root r --json
+"""
+
+
+def executed_lines() -> list[bytes]:
+    return [b"\t".join(line.encode().split()) for line in EXECUTED.strip().splitlines()]
+
+
+#: What an option is tried with, until it is accepted.
+PLAUSIBLE = ("", "2", "0.5", "new.json", "p.png", "m", "1:4", "04:00:00", "a=2", "a long enough key")
+
+
+def commands_of(program: str) -> dict[str, object]:
+    """The commands of a program, of its groups too, by the words that call them."""
+    import typer
+
+    from cdna.cli.program import find_command
+
+    module = importlib.import_module(PROGRAMS[program])
+    if program == "hub":
+        return {"hub": typer.main.get_command(module.app)}
+    found, places = {}, module.PLACES if program == "guide" else module.COMMANDS
+    for name, (place, _) in places.items():
+        command = find_command(importlib.import_module(place), name, {})
+        inner = getattr(command, "commands", {})
+        found |= {f"{program}\t{name}\t{n}": c for n, c in inner.items()} or {f"{program}\t{name}": command}
+    return found
+
+
+@cache
+def lines_of_all_options() -> list[bytes]:
+    """Of every command of every program a line for each of its options, with the first plausible value it accepts."""
+    found = []
+    with tempfile.TemporaryDirectory() as place:
+        for words, command in ((w, c) for program in PROGRAMS for w, c in commands_of(program).items()):
+            start = words + "".join("\t01" for p in command.params if p.param_type_name == "argument")
+            for option in (p for p in command.params if p.param_type_name == "option"):
+                called = f"{start}\t{max(option.opts, key=len)}"
+                values = list(PLAUSIBLE)
+                for value in values:  # grows by the choices that a refusal names
+                    line = (f"{called}\t{value}" if value else called).encode()
+                    try:
+                        read_line(execute=False)(line, Path(place))
+                    except GuideError as e:
+                        choices = re.search(r"is none of ([\w-]+)", str(e))
+                        values += [choices[1]] if choices and choices[1] not in values else []
+                        continue
+                    found.append(line)
+                    break
+    return found
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and not p.is_symlink()}
+
+
+def call_program(words: list[str]) -> tuple[int, str]:
+    """Exit code and stderr of a command line, in this process."""
+    main = importlib.import_module(PROGRAMS.get(words[0], PROGRAMS["guide"])).main
+    out, err = io.StringIO(), io.StringIO()
+    with mock.patch("sys.argv", words), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as left:
+            return int(left.code or 0), err.getvalue()
+    raise AssertionError("the program went on")
+
+
+def read_line(execute: bool) -> Callable[[bytes, Path], None]:
+    """Give a damaged line to its program: it is done, or refused in one line with nothing written or lost."""
+
+    def read(data: bytes, place: Path) -> None:
+        from typer.core import TyperCommand
+
+        folder = place / "a/b/c/d"  # ../ leads nowhere that matters
+        if not folder.exists():
+            for name, content in GIVEN.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(content())
+        before = files_below(place)
+        words = text_of(data).replace("\0", "").split("\t")
+        owner = next(c for c in TyperCommand.__mro__ if "invoke" in vars(c))
+        parsed = contextlib.nullcontext() if execute else mock.patch.object(owner, "invoke", lambda self, ctx: None)
+        with parsed, contextlib.chdir(folder):
+            code, said = call_program(words)
+        after = files_below(place)
+        if before != after:
+            shutil.rmtree(place / "a")
+        named = "\t".join(words)
+        lost = [n for n in before if after.get(n) != before[n] and not (code == 0 and "--out" in named)]
+        assert not lost, f"exit code {code}, and these files are lost or changed: {lost}"
+        assert code in (0, 1, 2) and "Traceback" not in said, f"exit code {code}: {said[:300]!r}"
+        if code == 2:
+            assert after.keys() == before.keys(), f"refused, and wrote {sorted(after.keys() - before.keys())}"
+            if said:  # without any word the help is shown
+                assert said.count("\n") == 1, f"more than a line: {said[:300]!r}"
+            raise GuideError(said.strip() or "help")
+
+    return read
+
+
+#: name -> (samples, reader, the share of damaged inputs that is refused at least; 0 where anything may be text)
 TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None], float]] = {
     "rocprof-csv": (lambda: [head(PROFILING / n) for n in CSV], profile(".csv"), 0.05),
     "pftrace": (lambda: [(PROFILING / "rocprofv3.pftrace").read_bytes()], profile(".pftrace"), 0.05),
@@ -452,6 +608,8 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     "latex": (lambda: LATEX, read_latex, 0),
     "checkpoint": (checkpoints, read_checkpoint, 0.05),
     "served-folder": (lambda: SERVED, read_served_folder, 0.05),
+    "command-line": (executed_lines, read_line(execute=True), 0.3),
+    "options": (lines_of_all_options, read_line(execute=False), 0.3),
 }
 
 
@@ -464,6 +622,7 @@ def campaign(name: str, count: int, seed: int = 0) -> dict[str, object]:
     samples, read, _ = TARGETS[name]
     originals, rng = samples(), random.Random(f"{name} {seed}")
     refused, slowest, wrong, began = 0, 0.0, [], time.perf_counter()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     before = signal.signal(signal.SIGVTALRM, _too_long)
     try:
         with tempfile.TemporaryDirectory() as place:
@@ -485,12 +644,16 @@ def campaign(name: str, count: int, seed: int = 0) -> dict[str, object]:
                 slowest = max(slowest, time.process_time() - start)
     finally:
         signal.signal(signal.SIGVTALRM, before)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) // 1024
+    if grown > MEMORY:
+        wrong.append((b"", f"memory grew by {grown} MiB"))
     figures = {
         "target": name,
         "inputs": count,
         "refused": refused,
         "unnamed": len(wrong),
         "slowest_s": round(slowest, 2),
+        "grown_mib": grown,
     }
     return {**figures, "seconds": round(time.perf_counter() - began, 1), "wrong": wrong}
 
@@ -504,7 +667,7 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := [t for t in options.targets if t not in TARGETS]:
         parser.error(f"{unknown[0]}: no such target; choose from {', '.join(TARGETS)}")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     total = bad = 0
     for name in options.targets or TARGETS:
         found = campaign(name, options.count, options.seed)

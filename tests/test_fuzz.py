@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT
 """A few damaged inputs to every reader (tests/fuzz_all.py runs as many as you like)."""
 
+import sys
+
 import pytest
 
 from rocm_guide.common.base import GuideError
-from tests.fuzz_all import TARGETS, campaign, mutate
+from tests.fuzz_all import PROGRAMS, TARGETS, campaign, commands_of, mutate
 
 COUNT = 60
 #: What profilers, TunableOp and compilers write is read most often: a thousand of each; ten thousand were read once.
@@ -53,6 +55,36 @@ def test_a_reader_that_lets_an_error_through_is_found(monkeypatch):
     monkeypatch.setitem(TARGETS, "broken", (lambda: [b"text" * 20], read, 0))
     found = campaign("broken", 200)
     assert found["unnamed"] and "UnicodeDecodeError" in found["wrong"][0][1]
+
+
+def test_nearly_every_option_of_every_command_is_among_the_lines():
+    """All but those whose command asks for something else beside (the machines of a launch, a GPU)."""
+    lines = [line.decode().split("\t") for line in TARGETS["options"][0]()]
+    for program in PROGRAMS:
+        for words, command in commands_of(program).items():
+            start = words.split("\t")
+            tried = {w for line in lines if line[: len(start)] == start for w in line}
+            options = {max(p.opts, key=len) for p in command.params if p.param_type_name == "option"}
+            assert options - tried <= {"--nodes", "--gpus", "--time", "--out", "--cache-tokens", "--runs"}, words
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("raise ValueError('of the program')", "ValueError: of the program"),
+        ("open('t.csv', 'w').write('')", "these files are lost or changed"),
+        ("open('half', 'w').write('x'); print('no', file=sys.stderr); sys.exit(2)", "refused, and wrote"),
+        ("print('one\\ntwo', file=sys.stderr); sys.exit(2)", "more than a line"),
+        ("sys.exit(3)", "exit code 3"),
+    ],
+)
+def test_a_command_that_misbehaves_is_found(monkeypatch, tmp_path, does, said):
+    (tmp_path / "misbehaves.py").write_text(f"import sys\n\n\ndef main():\n    {does}\n    sys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "misbehaves", raising=False)
+    monkeypatch.setitem(PROGRAMS, "guide", "misbehaves")
+    found = campaign("command-line", 4)
+    assert found["unnamed"] and said in found["wrong"][0][1]
 
 
 def test_the_same_seed_gives_the_same_inputs():

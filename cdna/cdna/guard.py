@@ -135,10 +135,15 @@ class Watch:
         self.stored += asked.size * size * store
         self.loaded += asked.size * size * (what != "tl.store")
         home = np.full(asked.shape, -1)
+        first, last = (int(asked.min()), int(asked.max()) + size) if asked.size else (0, 0)
         for i, region in enumerate(self.regions):
-            inside = (asked >= region.start) & (asked + np.uint64(size) <= region.end)
+            if last <= region.start or region.end <= first:
+                continue
+            inside = slice(None)  # as a rule all of them
+            if first < region.start or region.end < last:
+                inside = (asked >= region.start) & (asked + np.uint64(size) <= region.end)
             home[inside] = i
-            if what != "tl.store" and inside.any():
+            if what != "tl.store" and (home == i).any():
                 self.read.add(region.origin)
         if (home < 0).any():
             at = int(np.flatnonzero(home < 0)[0])

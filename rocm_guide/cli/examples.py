@@ -37,7 +37,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "bench": [
         ("rocm-guide bench http://127.0.0.1:8000 --users 1,4,16,64", "four levels of load"),
-        ("rocm-guide bench http://127.0.0.1:8000 --users '' --rates 2,4,8", "open arrivals"),
+        ("rocm-guide bench http://127.0.0.1:8000 --users '' --rates 4,8,16", "open arrivals"),
         ("rocm-guide bench http://127.0.0.1:8000 --out bench.json --plot bench.png", "results and picture"),
     ],
     "measure": [
@@ -68,7 +68,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "tunable": [("rocm-guide tunable plan random:llama-3-8b --batch 8", "what to tune")],
     "tunable plan": [
-        ("rocm-guide tunable plan random:llama-3-70b --batch 8 --prompt 1:256 --out untuned.csv", "a file to tune"),
+        ("rocm-guide tunable plan random:llama-3-70b --batch 8 --prompt 1:64 --out untuned.csv", "a file to tune"),
         ("rocm-guide tunable plan random:llama-3-8b --json", "for a program"),
     ],
     "tunable check": [("rocm-guide tunable check tunableop_results0.csv", "is it whole, and accepted here?")],

@@ -253,7 +253,7 @@ ATTENTION = (
             Case("256 tokens, bytes counted", lambda: _heads(1, 256, 256, 32), _LONG, traffic=True),
         ),
         shape=lambda device: _meta(device, *[(32, 4096, 128)] * 3),
-        small=lambda: _heads(1, 128, 128, 64),
+        small=lambda: _heads(1, 128, 128, 128),
         expect=Expect(
             load_bits=128,
             mfma=True,
@@ -295,7 +295,7 @@ ATTENTION = (
             traffic_fix="keys behind the diagonal are read, which nobody sees: end the loop at the block's last query",
         ),
         faults=_faults(causal=True),
-        small=lambda: _heads(1, 128, 128, 64),
+        small=lambda: _heads(1, 128, 128, 128),
         absolute=2e-3,
         relative=4e-3,
     ),

@@ -69,6 +69,7 @@ class Hub:
     """A hub of the project's own configuration. Its processes carry its folder in their environment."""
 
     config = ROOT / "hub/jupyterhub_config.py"
+    inside: tuple[str, ...] = ()  # the command that the hub is an argument of
 
     def __init__(self, folder: Path, gpus: int, compute: str = "SPX") -> None:
         machine = pretend_hub_machine(folder, gpus=gpus, compute=compute)
@@ -87,7 +88,7 @@ class Hub:
         self.start()
 
     def start(self) -> None:
-        command = [str(PYTHON), "-m", "jupyterhub", "-f", str(self.config)]
+        command = [*self.inside, str(PYTHON), "-m", "jupyterhub", "-f", str(self.config)]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 command, env=self.env, stdout=log, stderr=log, cwd=self.state.parent, start_new_session=True

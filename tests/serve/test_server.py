@@ -13,7 +13,9 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -108,6 +110,24 @@ def test_bad_requests_and_clients_that_leave_disturb_nobody(served):
     with ThreadPoolExecutor(8) as users:
         answers = list(users.map(lambda _: complete(served).json()["choices"][0]["text"], range(8)))
     assert answers == [alone] * 8
+
+
+def test_clients_that_never_read_hold_nobody_up(served):
+    alone = complete(served).json()["choices"][0]["text"]
+    _, url, model, _ = served
+    body = json.dumps({"model": model, "prompt": PROMPT, "max_tokens": 200, "stream": True}).encode()
+    place = urlsplit(url)
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: application/json\r\n"
+    with ExitStack() as opened:
+        for _ in range(16):
+            deaf = opened.enter_context(socket.socket())
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)  # what is sent soon waits at the server
+            deaf.connect((place.hostname, place.port))
+            deaf.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        with ThreadPoolExecutor(8) as users:
+            answers = list(users.map(lambda _: complete(served).json()["choices"][0]["text"], range(8)))
+        assert answers == [alone] * 8
+    assert complete(served).json()["choices"][0]["text"] == alone
 
 
 def test_two_hundred_clients_at_once(served):

@@ -11,8 +11,8 @@ What Triton 3.9 interprets and 3.6 to 3.8 do not, for every Triton that pyprojec
 Work whose result the interpreter throws away, a half or more of its time: it replaces the functions of
 ``triton.language`` again for every call of one kernel function by another, ``tl.sum`` and ``tl.cdiv`` among them,
 although the launch has done so already. For every sum, difference and product of integers it computes whether it
-overflows, for an assertion that is only made in debug mode. And with each block it describes its shape anew, number by
-number.
+overflows, for an assertion that is only made in debug mode. With each block it describes its shape anew, number by
+number; and for each operation it asks some twenty questions about the types of its operands.
 
 Narrow types: it cuts bf16 off instead of rounding it, rounds FP8 half up, and computes with the bit patterns of bf16 as
 if they were whole numbers. PyTorch's conversions round to nearest, ties to even, as an MI300X does.
@@ -107,6 +107,62 @@ def _shapes_once() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _operands_once() -> Iterator[None]:
+    """Let Triton decide once, inside the ``with`` block, how operands of two types are made one shape, and that no
+    conversion is needed; for the next pair of these types do the same without the questions.
+    """
+    from triton.language import core
+    from triton.runtime import interpreter
+
+    semantic, builder = interpreter.interpreter_semantic, interpreter.interpreter_builder
+    broadcast, check = semantic.broadcast_impl_value, semantic.binary_op_type_checking_impl
+    equal = core.dtype.__eq__
+    steps: dict[tuple[str, str], Any] = {}
+    unconverted: set[Any] = set()
+
+    def step(before: Any, after: Any) -> Any:
+        """Return what made a tensor into another; None if nothing did."""
+        if after is before:
+            return None
+        kind = after.type
+        if before.type.is_block():
+            sizes = list(kind.shape)
+            return lambda x: core.tensor(builder.create_broadcast(x.handle, sizes), kind)  # adds dimensions, too
+        block = kind.to_ir(builder)
+        return lambda x: core.tensor(builder.create_splat(block, x.handle), kind)
+
+    def broadcast_once(lhs: Any, rhs: Any) -> Any:
+        key = lhs.type.name, rhs.type.name  # "<[16, 32], fp16>" says everything
+        if key in steps:
+            left, right = steps[key]
+            return (left(lhs) if left else lhs), (right(rhs) if right else rhs)
+        made = broadcast(lhs, rhs)
+        steps[key] = tuple(map(step, (lhs, rhs), made))
+        return made
+
+    def same(self: Any, other: Any) -> bool:
+        return self.name == other.name if isinstance(other, core.dtype) else bool(equal(self, other))
+
+    def check_once(lhs: Any, rhs: Any, *given: Any, **named: Any) -> Any:
+        if type(lhs) is not core.tensor or type(rhs) is not core.tensor:
+            return check(lhs, rhs, *given, **named)
+        key = lhs.type.name, rhs.type.name, given, *named.items()
+        if key in unconverted:
+            return broadcast_once(lhs, rhs)
+        made = check(lhs, rhs, *given, **named)
+        if all(x.dtype.name == y.dtype.name for x, y in zip((lhs, rhs), made, strict=True)):
+            unconverted.add(key)
+        return made
+
+    with (
+        mock.patch.object(core.dtype, "__eq__", same),
+        mock.patch.object(semantic, "broadcast_impl_value", broadcast_once),
+        mock.patch.object(semantic, "binary_op_type_checking_impl", check_once),
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def quick_interpreter() -> Iterator[None]:
     """Make interpreted launches inside the ``with`` block do the same with less work; for processes that interpret
     kernels.
@@ -156,6 +212,7 @@ def quick_interpreter() -> Iterator[None]:
         undo.enter_context(mock.patch.object(interpreter, "_get_np_dtype", np_dtype_once))
         undo.enter_context(mock.patch.object(executor, "__call__", launch_marked))
         undo.enter_context(_shapes_once())
+        undo.enter_context(_operands_once())
         options = builder.options
         if not options.debug and hasattr(options, "sanitize_overflow"):
             plain = dataclasses.replace(options, sanitize_overflow=False)
@@ -210,7 +267,7 @@ def exact_conversions() -> Iterator[None]:
 
         def operation(*given: Any) -> Any:
             *operands, function = given
-            if any(x.dtype.scalar != tl.bfloat16 for x in operands):
+            if any(x.dtype.scalar.name != "bf16" for x in operands):
                 return compute(*given)
             result = compute(*map(in_fp32, operands), function)
             if function in comparisons:

@@ -84,6 +84,27 @@ def run(folder, *words):
     return process.returncode, said
 
 
+EACH = """import json, runpy, sys
+for words in json.loads(sys.argv[1]):
+    sys.argv = words
+    try:
+        runpy.run_path(words[0], run_name="__main__")
+        code = 0
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else print(left.code) or 1
+    print(end=f"\\0{code}\\0", flush=True)
+"""
+
+
+def run_each(folder, script, lines):
+    """The exit code of a script for each line of options, and what it said; all in one process, which imports once."""
+    (folder / "each.py").write_text(EACH)
+    code, said = run(folder, "each.py", json.dumps([[script, *options] for options in lines]))
+    parts = said.split("\0")
+    assert code == 0 and len(parts) == 2 * len(lines) + 1, said[-2000:]
+    return list(zip(map(int, parts[1::2]), parts[::2], strict=False))
+
+
 def history(folder):
     """The log of the newest checkpoint."""
     states = sorted(folder.glob(".adapter-*/checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime_ns)
@@ -324,15 +345,15 @@ def test_it_asks_with_an_adapter_and_without_where_the_course_is_not(room):
     base, question = tiny_folder(), "What is the memory type of MI300X?"
     model, words = make_adapter(base, room / "asked")
     (room / "tokenizer_config.json").write_text("{}")  # of whatever lies where the script is started
-    for adapter in ("asked", ""):
+    lines = [[f"--model={base}", f"--adapter={a}", f"--question={question}", "--answer=8"] for a in ("asked", "")]
+    first, again = run_each(room, "ask.py", lines), run_each(room, "ask.py", lines[::-1])[::-1]
+    for adapter, (code, said), (_, repeated) in zip(("asked", ""), first, again, strict=True):
         with nullcontext() if adapter else model.disable_adapter():
             (right,) = answer(model, words, [chat(question)[0]], new_tokens=8)
-        options = [f"--model={base}", f"--adapter={adapter}", f"--question={question}", "--answer=8"]
-        code, said = run(room, "ask.py", *options)
         assert code == 0, said[-2000:]
         told = said.partition("sampled:")[0].splitlines()[-1].strip()
         assert told == right.splitlines()[-1].strip() and said.count("\nsampled: ") == 3, said
-        assert run(room, "ask.py", *options)[1].splitlines()[-3:] == said.splitlines()[-3:]
+        assert repeated.splitlines()[-3:] == said.splitlines()[-3:]
 
 
 @pytest.mark.slow
@@ -388,18 +409,14 @@ def test_what_the_adapter_brought_along_is_exported(models, room):
         assert torch.allclose(merged.float()(ids).logits, model.float()(ids).logits, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        (["--dataset=rows.jsonl"], "--adapter: name the folder that PEFT saved"),
-        (["--dataset=texts.jsonl", "--adapter=x"], "texts.jsonl: rename ['text'] to prompt and completion"),
-        (
-            ["--dataset=rows.jsonl", "--adapter=x", "--rows=1"],
-            "rows.jsonl: holds 1 held-out rows; an error bar takes two",
-        ),
-    ],
-)
-def test_what_cannot_be_evaluated_is_said_in_one_line(room, options, reason):
+def test_what_cannot_be_evaluated_is_said_in_one_line(room):
     (room / "texts.jsonl").write_text("\n".join(json.dumps({"text": f"Text {i}."}) for i in range(20)))
-    code, said = run(room, "evaluate.py", f"--model={tiny_folder()}", *options)
-    assert code == 1 and said.splitlines()[-1] == reason, said[-2000:]
+    few = "rows.jsonl: holds 1 held-out rows; an error bar takes two"
+    refused = {
+        "--dataset=rows.jsonl": "--adapter: name the folder that PEFT saved",
+        "--dataset=texts.jsonl --adapter=x": "texts.jsonl: rename ['text'] to prompt and completion",
+        "--dataset=rows.jsonl --adapter=x --rows=1": few,
+    }
+    found = run_each(room, "evaluate.py", [[f"--model={tiny_folder()}", *options.split()] for options in refused])
+    for (code, said), reason in zip(found, refused.values(), strict=True):
+        assert code == 1 and said.splitlines()[-1] == reason, said[-2000:]
