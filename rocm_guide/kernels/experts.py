@@ -264,7 +264,8 @@ def reference_experts(
     """Return the same in float64, as torch expressions: what the kernels are judged against.
 
     >>> one = torch.ones(1, 1)
-    >>> y = reference_experts(one, torch.ones(2, 2, 1), torch.tensor([[[1.0]], [[3.0]]]), torch.tensor([[0, 1]]), one / 2)
+    >>> down, index = torch.tensor([[[1.0]], [[3.0]]]), torch.tensor([[0, 1]])
+    >>> y = reference_experts(one, torch.ones(2, 2, 1), down, index, one / 2)
     >>> round(y.item(), 4)  # silu(1) = 0.7311, times 0.5 * 1 + 0.5 * 3
     1.4621
     """

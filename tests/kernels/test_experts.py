@@ -20,7 +20,7 @@ def problem(seed, device="cpu", **fixed):
     per = fixed.get("k", 1 + seed % min(number, 4))
     x = torch.randn(tokens, hidden + 8, generator=g).half().to(device)[:, 3 : hidden + 3]
     gate_up = (torch.randn(number, 2 * inner, hidden, generator=g) * 2 * hidden**-0.5).half().to(device)
-    down = (torch.randn(2 * number, hidden, inner, generator=g) * inner**-0.5).half().to(device)[::2]
+    down = (torch.randn(2 * number, hidden, inner, generator=g) * max(inner, 1) ** -0.5).half().to(device)[::2]
     likes = torch.randn(tokens, number, generator=g) + 2 * torch.randn(number, generator=g)
     index = likes.topk(per).indices.to(torch.int32 if seed % 2 else torch.int64)
     return x, gate_up, down, index.to(device), torch.rand(tokens, per, generator=g).to(device)

@@ -60,12 +60,17 @@ def _wide_product(func: Any) -> Callable[..., torch.Tensor]:
     return product
 
 
+def _histogram(tensor: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+    """A histogram of integers, which the CPU has no kernel for."""
+    return _aten.histc.default(tensor.float(), *args, **options).to(tensor.dtype)
+
+
 #: Operations that PyTorch has for a GPU alone.
 _ONLY_ON_GPU = {
     getattr(packet, overload): _wide_product(getattr(packet, overload))
     for packet in (_aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm)
     for overload in ("dtype", "dtype_out")
-}
+} | {_aten.histc.default: _histogram}
 
 
 def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:

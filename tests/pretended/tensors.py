@@ -259,6 +259,12 @@ def _device_class(real: Any) -> Any:
     return Kind("device", (), {"__new__": new, "__module__": "torch", "__doc__": real.__doc__})
 
 
+def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """As PyTorch's, whose C++ asks for zeros on the device that the tensor has in truth."""
+    classes = int(tensor.max()) + 1 if num_classes == -1 else num_classes
+    return (tensor[..., None] == torch.arange(classes, device=tensor.device)).long()
+
+
 def _read_target(real: Callable[..., Any]) -> Callable[..., Any]:
     """How ``Module.to`` reads its arguments, a number among them."""
 
@@ -353,6 +359,7 @@ def pretended_tensors() -> Iterator[None]:
             undo.enter_context(mock.patch.object(torch, name, makers[real]))
         undo.enter_context(mock.patch.object(torch, "Generator", Generator))
         undo.enter_context(mock.patch.object(torch, "device", _device_class(torch.device)))
+        undo.enter_context(mock.patch.object(torch.nn.functional, "one_hot", _one_hot))
         undo.enter_context(mock.patch.object(torch._C._nn, "_parse_to", _read_target(torch._C._nn._parse_to)))
         undo.enter_context(mock.patch.object(threading.Thread, "_bootstrap_inner", bootstrap))
         undo.enter_context(mock.patch.object(torch.utils._device.DeviceContext, "__torch_function__", in_context))
