@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from cdna.cli.main import main
 from cdna.compile import CompileError, compile_kernel
 from cdna.compile_errors import explain_compile_error
 from cdna.dry_run import dry_run
+from cdna.grade import grade
 from cdna.inspection import inspect_launch
 from cdna.interpret import InterpretError, launch_anywhere
 from cdna.kernel_source import pack_objects, unpack_objects
@@ -176,3 +178,11 @@ def test_inspect_takes_types(tmp_path, capsys, monkeypatch):
     words = ["--arg", "x=*fp32:16", "--arg", "y=*fp32:16", "--const", "N=1024"]
     command(monkeypatch, "inspect", f"{file}::copy", *words)
     assert re.search(r"global load +128 +1 ", capsys.readouterr().out)
+
+
+def test_the_grader_says_what_it_takes(tmp_path):
+    cell, readme = run_cell(CELL), (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    puzzle = tmp_path / "puzzle.py"
+    puzzle.write_text(re.search(r"```python\n(import torch\n\nfrom cdna\.grade.*?)```", readme, re.S)[1])
+    done = grade(cell["turned"], str(puzzle))
+    assert not done.passed and "turn is a Gluon kernel" in str(done) and "executed_on_gfx942" in str(done)

@@ -16,6 +16,8 @@ CELLS = ["".join(c["source"]) for c in json.loads(NOTEBOOK.read_text(encoding="u
 NAMES = {"turned": "turned", "product": "product", "rows": "rms"}
 WHOLE = {check: next(c for c in CELLS if f"assert check_{check}({name})" in c) for check, name in NAMES.items()}
 STARTED = {check: next(c for c in CELLS if f"\ncheck_{check}({name});" in c) for check, name in NAMES.items()}
+PLACES = next(c for c in CELLS if "\ndef places(" in c)
+PLACES = PLACES[PLACES.index("@gluon.jit\ndef places(") : PLACES.index("@gluon.jit\ndef copy(")]
 HEAD = """import torch
 import triton
 from triton.experimental import gluon
@@ -30,7 +32,7 @@ def judged(check, cell, *pairs):
         assert old in cell, old
         cell = cell.replace(old, new)
     lines = [x for x in cell.splitlines() if "check_" not in x]
-    return getattr(gluon_on_cdna, f"check_{check}")(run_cell(HEAD + "\n".join(lines) + "\n")[NAMES[check]])
+    return getattr(gluon_on_cdna, f"check_{check}")(run_cell(HEAD + PLACES + "\n".join(lines) + "\n")[NAMES[check]])
 
 
 @pytest.mark.parametrize("check", NAMES)
@@ -45,11 +47,11 @@ def test_the_solution_passes_and_the_starter_is_not_yet_right(check, capsys):
     [
         ("turned", "per_phase=4, max_phase=16", "per_phase=1, max_phase=1", "lanes meet in one bank; swizzle"),
         ("turned", "tile.permute([1, 0]).load(ROW)", "tile.load(ROW)", "element [0, 1] is"),
-        ("turned", "    tile.store(gl.load(x_ptr + place))\n", "", "of LDS, which nobody has written"),
+        ("turned", "    tile.store(gl.load(x_ptr + i * 64 + j))\n", "", "of LDS, which nobody has written"),
         (
             "turned",
-            "gl.store(y_ptr + place, tile.permute([1, 0]).load(ROW))",
-            "gl.store(y_ptr + j[None, :] * 64 + i[:, None], tile.load(ROW))",
+            "gl.store(y_ptr + i * 64 + j, tile.permute([1, 0]).load(ROW))",
+            "gl.store(y_ptr + j * 64 + i, tile.load(ROW))",
             "global stores: ",
         ),
         ("turned", "[1, 4], [4, 16]", "[1, 1], [1, 64]", "global loads: "),
@@ -63,7 +65,7 @@ def test_the_solution_passes_and_the_starter_is_not_yet_right(check, capsys):
         ("rows", "[1, 8], [1, 64]", "[1, 1], [1, 64]", "128 bits a lane are possible"),
         ("rows", "/ 1024)", "/ 1023)", "8 rows: element"),
         ("rows", ".to(gl.float32)", "", "8 rows: element"),
-        ("rows", ", mask=inside, other=0.0", "", "which has 10240"),
+        ("rows", ", mask=i < n, other=0.0", "", "which has 10240"),
         ("rows", "return y", "return y[:1]", "a tensor of [8, 1024] is wanted"),
     ],
 )

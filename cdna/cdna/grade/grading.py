@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdna.checks import Check
+from cdna.compile_errors import find_gluon
 from cdna.grade.judge import Verdict
 from cdna.grade.limits import SECONDS
 from cdna.grade.puzzle import GradeError, Puzzle, find_puzzle
@@ -94,6 +95,10 @@ def grade(
     puzzle = find_puzzle(place, name)
     if not callable(call) or hasattr(call, "run"):
         raise GradeError(f"{call!r:.60}: give the function that launches your kernel, not the kernel or its result")
+    if kernel := find_gluon(call):
+        said = f"{kernel} is a Gluon kernel, and a puzzle's cases run in Triton's interpreter, which knows no layouts"
+        fix = "write it in Triton's language; a Gluon kernel is executed inside `with cdna.run.executed_on_gfx942():`"
+        return Grade(puzzle.name, (Check("FAIL", "result", said, fix),))
     try:
         packed = pack_objects([call])
     except SourceError as e:
