@@ -155,7 +155,6 @@ ALLOWED = {
     "finetune/elastic.py": "a log, line by line",
     "finetune/nodes.py": "a child's output, as it comes",
     "exercises/evaluate_and_export.py": "files to judge an exercise by, in a temporary folder",
-    "finetune/fsdp_demo.py": "a script in a temporary folder",
     "course/pool.py": "a worker's stderr, below its own scratch folder",
     "models/tiny.py": "a lock, which stays empty",
     "finetune/run_folder.py": "a lock, which stays empty",

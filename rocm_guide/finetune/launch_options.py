@@ -13,7 +13,7 @@ __all__ = ["LaunchError"]
 
 # What the shipped files run; the own program takes its place.
 _OWN = '-m rocm_guide.finetune.elastic --output "$OUTPUT"'
-_OWN_ACCELERATE = "-m rocm_guide.finetune.distributed_sft --output runs/sft"
+_OWN_ACCELERATE = "sft.py --out runs/sft"
 _NODES = re.compile(r"([0-9]{1,6})(?::([0-9]{1,6}))?")  # no digits of other scripts, which no scheduler reads
 _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,3}):([0-5]\d):([0-5]\d)")
 
@@ -109,9 +109,9 @@ def _accelerate(text: str, nodes: str | None, low: int, high: int, gpus: int | N
     if machines > 1:
         # The file now says it; only what differs from machine to machine stays on the command line.
         text = text.replace("One machine with 8 GPUs", f"{machines} machines with {each} GPUs, on each of them")
-        line = "#   accelerate launch --config_file launch_accelerate_fsdp.yaml -m "
+        line = f"#   accelerate launch --config_file launch_accelerate_fsdp.yaml {_OWN_ACCELERATE}"
         more = "--machine_rank 0 --main_process_ip node01 --main_process_port 29500"
-        text = _replaced(text, line, line.replace("-m ", f"{more} \\\n#     -m "))
+        text = _replaced(text, line, line.replace("sft.py", f"{more} \\\n#     sft.py"))
         start = text.index("# Two machines, on each")
         text = (
             text[:start] + "# with --machine_rank 1, 2, … on the others.\n" + text[text.index("compute_environment") :]
