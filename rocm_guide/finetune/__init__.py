@@ -16,12 +16,6 @@ In reading order:
 - ``resident``: Processes that have large libraries imported, and programs that run in forks of them.
 - ``nodes``: Launch files for several machines, and two "machines" on this one: each a torchrun agent that can be
   lost.
-- ``batches``: The samples that an optimizer step sees: a function of the seed and the step, whatever the number of
-  processes is.
-- ``checkpoints``: Checkpoints that a killed process cannot spoil: written whole or not at all, and checked before
-  they are used.
-- ``elastic``: A LoRA fine-tune that outlives its machines: `torchrun … -m rocm_guide.finetune.elastic --output
-  FOLDER`.
 - ``watched``: A script as one process of several, watched from outside: what it holds, and what it sends in a step.
   Notebook 05.
 - ``launch_options``: Launch files with one's own machines, GPUs, time limit and program written into them, each value
@@ -43,7 +37,6 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
-    from rocm_guide.finetune.batches import read_losses, read_processes, rows_of_step
     from rocm_guide.finetune.job import adapter_size, training_figures, whole_job
     from rocm_guide.finetune.job_check import check_job, usual_group
     from rocm_guide.finetune.loopback import LoopbackError
@@ -53,6 +46,8 @@ if TYPE_CHECKING:
         free_port,
         launch_file,
         listening,
+        read_losses,
+        read_processes,
         start_node,
         wait_for,
     )
@@ -110,7 +105,6 @@ __all__ = [
     "read_watched",
     "recipe",
     "record",
-    "rows_of_step",
     "sft_settings",
     "start_node",
     "trainable_parameters",
@@ -128,7 +122,6 @@ __getattr__, __dir__ = lazy_names(
     "loopback",
     "resident",
     "nodes",
-    "batches",
     "watched",
     "run_folder",
     "job_check",

@@ -11,8 +11,8 @@ from rocm_guide.common.base import GuideError, shown
 
 __all__ = ["LaunchError"]
 
-# What the shipped files run; the own program takes its place.
-_OWN = '-m rocm_guide.finetune.elastic --output "$OUTPUT"'
+# What the shipped files run, as notebook 05 writes it; the own program takes its place.
+_OWN = 'train.py --out "$OUTPUT"'
 _OWN_ACCELERATE = "sft.py --out runs/sft"
 _NODES = re.compile(r"([0-9]{1,6})(?::([0-9]{1,6}))?")  # no digits of other scripts, which no scheduler reads
 _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,3}):([0-5]\d):([0-5]\d)")
@@ -93,8 +93,8 @@ def fill_in(
     if own:
         # A program of one's own takes its folder by an option that we do not know: OUTPUT is exported to it.
         text = _replaced(text, f"{_OWN} ", f"{own} ")
-        ours = "(see: python3 -m rocm_guide.finetune.elastic --help)"
-        text = text.replace(f"training program {ours}.", "training program, which finds OUTPUT in its environment.")
+        ours = "training program, which `rocm-guide script 05 --out train.py` writes."
+        text = text.replace(ours, "training program, which finds OUTPUT in its environment.")
         text = text.replace("export OMP_NUM_THREADS=", "export OUTPUT\nexport OMP_NUM_THREADS=", 1)
     return text
 

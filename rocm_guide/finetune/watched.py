@@ -9,6 +9,7 @@ and the third one counts: in the second, DDP still arranges its buckets. Where i
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -91,10 +92,10 @@ def _traffic() -> Any:
 
 
 class _Watch:
-    """Hooks around the optimizer's steps of a script whose names are ``bound``."""
+    """Hooks around the optimizer's steps of the script that runs as ``__main__``."""
 
-    def __init__(self, bound: dict[str, Any]) -> None:
-        self.bound, self.steps, self.traffic = bound, 0, _traffic()
+    def __init__(self) -> None:
+        self.steps, self.traffic = 0, _traffic()
         self.gradients: dict[str, Any] = {}
         self.report = {"parameters": 0, "gradients": 0, "states": 0}
 
@@ -102,7 +103,7 @@ class _Watch:
         """Keep the first gradients, whole: all processes take part in putting them together."""
         if self.steps == 0:
             self.traffic.__exit__(None, None, None)
-            named = dict(self.bound["model"].named_parameters())
+            named = dict(sys.modules["__main__"].model.named_parameters())
             self.report["gradients"] = local_bytes(p.grad for p in named.values())
             for name, p in named.items():
                 whole = p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad
@@ -116,9 +117,9 @@ class _Watch:
             self.traffic.__enter__()
         elif self.steps == _COUNTED_STEP:
             self.traffic.__exit__(None, None, None)
-            states = self.bound["optimizer"].state.values()
+            states = sys.modules["__main__"].optimizer.state.values()
             self.report["states"] = local_bytes(v for s in states for v in s.values() if v.ndim)
-            self.report["parameters"] = local_bytes(self.bound["model"].parameters())
+            self.report["parameters"] = local_bytes(sys.modules["__main__"].model.parameters())
 
 
 def main() -> int:
@@ -129,19 +130,18 @@ def main() -> int:
 
     folder, script, *words = sys.argv[1:]
     sys.argv = [script, *words]
-    watch = _Watch({"__name__": "__main__", "__file__": script})
+    watch = _Watch()
     hooks = register_optimizer_step_pre_hook(watch.before), register_optimizer_step_post_hook(watch.after)
-    code = compile(Path(script).read_text(encoding="utf-8"), script, "exec")
     watch.traffic.__enter__()
-    exec(code, watch.bound)  # noqa: S102 - the reader's own script
+    bound = runpy.run_path(script, run_name="__main__")
     for hook in hooks:
         hook.remove()
     if not watch.steps:
         watch.traffic.__exit__(None, None, None)
-        watch.report["parameters"] = local_bytes(watch.bound["model"].parameters())
-    device = str(next(watch.bound["model"].parameters()).device)
+        watch.report["parameters"] = local_bytes(bound["model"].parameters())
+    device = str(next(bound["model"].parameters()).device)
     peak = torch.cuda.max_memory_allocated() if device.startswith("cuda") else 0
-    rank = int(watch.bound["rank"])
+    rank = int(bound["rank"])
     row = {"rank": rank, "device": device, **watch.report, "peak": peak, "sent": watch.traffic.sent}
     if rank == 0 and watch.gradients:
         save_file(watch.gradients, Path(folder, "gradients.safetensors"))
