@@ -111,7 +111,7 @@ def _accelerate(text: str, nodes: str | None, low: int, high: int, gpus: int | N
         text = text.replace("One machine with 8 GPUs", f"{machines} machines with {each} GPUs, on each of them")
         line = f"#   accelerate launch --config_file launch_accelerate_fsdp.yaml {_OWN_ACCELERATE}"
         more = "--machine_rank 0 --main_process_ip node01 --main_process_port 29500"
-        text = _replaced(text, line, line.replace("sft.py", f"{more} \\\n#     sft.py"))
+        text = _replaced(text, line, line.replace("sft.py", f"\\\n#     {more} sft.py"))
         start = text.index("# Two machines, on each")
         text = (
             text[:start] + "# with --machine_rank 1, 2, … on the others.\n" + text[text.index("compute_environment") :]

@@ -105,7 +105,7 @@ def test_of_a_conversation_the_last_turn_is_learnt(family, room, models):
         ids, labels = names["encode"](row)
         learnt = words.decode([t for t, label in zip(ids, labels, strict=True) if label != -100])
         assert learnt.replace(words.eos_token, "").strip() == shown["messages"][-1]["content"].strip()
-        assert words.bos_token is None or ids.count(words.bos_token_id) <= 1
+        assert family == "chatml" or ids.count(words.bos_token_id) == 1  # there it begins every turn
 
 
 def test_a_text_is_learnt_whole_and_unknown_columns_are_one_line(room):
@@ -129,7 +129,7 @@ def test_two_processes_under_torchrun_train_what_one_does(strategy, room, alone)
     one, two = (AutoModelForCausalLM.from_pretrained(room / name / "model") for name in ("alone", strategy))
     pairs = zip(one.parameters(), two.parameters(), strict=True)
     # AdamW moves a weight whose gradient is rounding by the rate, this way or that: six steps of at most 1e-3.
-    assert max(float((a - b).abs().max()) for a, b in pairs) < 6e-3
+    assert max(float((a - b).detach().abs().max()) for a, b in pairs) < 6e-3
     assert sum(p.numel() for p in two.parameters()) == sum(p.numel() for p in one.parameters())
 
 
@@ -163,12 +163,25 @@ def test_what_cannot_be_is_one_line(room):
 @pytest.mark.parametrize("strategy", ["ddp", "zero3"])
 def test_the_watch_sees_what_is_kept_and_sent(strategy, room, tmp_path):
     """Bytes by formula; and the script may run as it is in another's process."""
-    program = [str(tmp_path), "train.py", "--model", str(tiny_folder()), "--dataset", "rows.jsonl", "--out", "seen"]
-    program += ["--strategy", strategy, "--steps", "3", "--batch", "4", "--length", "64", "--save", "3"]
+    program = [str(tmp_path), str(room / "train.py"), "--model", str(tiny_folder()), "--out", "seen"]
+    program += [
+        "--dataset",
+        str(room / "rows.jsonl"),
+        "--strategy",
+        strategy,
+        "--steps",
+        "3",
+        "--batch",
+        "4",
+        "--length",
+        "64",
+        "--save",
+        "3",
+    ]
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     words = [sys.executable, *launch, "-m", "rocm_guide.finetune.watched", *program]
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(words, cwd=room, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     rows, gradients = read_watched(tmp_path)
     model = AutoModelForCausalLM.from_pretrained(tiny_folder())
