@@ -13,8 +13,10 @@ __all__ = ["check_elastic", "check_strategy", "check_traffic"]
 
 _ROOM = 165e9
 #: Parameters and processes, on both sides of each border.
-_JOBS = ((1e9, 8), (10.3e9, 2), (10.4e9, 8), (25e9, 8), (27e9, 8), (30e9, 8), (30e9, 64), (39e9, 64), (70e9, 8))
-_JOBS += ((82e9, 8), (83e9, 8), (405e9, 8), (405e9, 40))
+_JOBS: tuple[tuple[float, int], ...] = (
+    *((1e9, 8), (10.3e9, 2), (10.4e9, 8), (25e9, 8), (27e9, 8), (30e9, 8), (30e9, 64), (39e9, 64)),
+    *((70e9, 8), (82e9, 8), (83e9, 8), (405e9, 8), (405e9, 40)),
+)
 
 #: What a learner's function raises where it is not right yet.
 _WRONG = (ArithmeticError, AttributeError, LookupError, NameError, NotImplementedError, TypeError, ValueError)
