@@ -26,7 +26,6 @@ MOVED = {
     "debugging": "rocm_guide.observe.debugging",
     "device": "rocm_guide.common.device",
     "distributed": "rocm_guide.finetune",
-    "distributed.sft": "rocm_guide.finetune.distributed_sft",
     "doctor": "rocm_guide.observe.doctor",
     "dojo.judge": "cdna.grade.judge",
     "dojo.puzzle": "cdna.grade.puzzle",

@@ -310,24 +310,6 @@ def read_latex(data: bytes, _: Path) -> None:
     math_to_markup(f"${data.decode('utf-8', 'replace')}$")
 
 
-@cache
-def checkpoints() -> list[bytes]:
-    import torch
-
-    from rocm_guide.finetune.checkpoints import save_checkpoint
-
-    state = {"step": 3, "run": {"a": [1, 2.5, "x"]}, "model": {"w": torch.arange(12.0).reshape(3, 4)}, "none": None}
-    with tempfile.TemporaryDirectory() as folder:
-        return [save_checkpoint(folder, 3, state).read_bytes()]
-
-
-def read_checkpoint(data: bytes, folder: Path) -> None:
-    from rocm_guide.finetune.checkpoints import load_checkpoint
-
-    (folder / "step.pt").write_bytes(data)
-    load_checkpoint(folder / "step.pt")
-
-
 def notebook() -> list[bytes]:
     cells = [
         {"cell_type": "markdown", "metadata": {}, "source": ["# 01 · A *title*\n", "\n", "| Covers | S0 |\n"]},
@@ -606,7 +588,6 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     "fault-uri": (lambda: URI, read_uri(only_below=False), 0.5),
     "fault-uri-in-report": (lambda: URI, read_uri(only_below=True), 0.5),
     "latex": (lambda: LATEX, read_latex, 0),
-    "checkpoint": (checkpoints, read_checkpoint, 0.05),
     "served-folder": (lambda: SERVED, read_served_folder, 0.05),
     "command-line": (executed_lines, read_line(execute=True), 0.3),
     "options": (lines_of_all_options, read_line(execute=False), 0.3),

@@ -152,10 +152,8 @@ ALLOWED = {
     "cdna/children.py": "a call for a child, in a temporary folder",
     "cdna/cli/program.py": "/dev/null, where standard error is closed",
     "common/device.py": "/proc/self/clear_refs",
-    "finetune/elastic.py": "a log, line by line",
     "finetune/nodes.py": "a child's output, as it comes",
     "exercises/evaluate_and_export.py": "files to judge an exercise by, in a temporary folder",
-    "finetune/fsdp_demo.py": "a script in a temporary folder",
     "course/pool.py": "a worker's stderr, below its own scratch folder",
     "models/tiny.py": "a lock, which stays empty",
     "finetune/run_folder.py": "a lock, which stays empty",
@@ -470,7 +468,6 @@ def test_a_planted_library_is_never_opened(tmp_path, monkeypatch):
 
 def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, monkeypatch):
     from cdna.hip.cpu_library import build_cpu
-    from rocm_guide.finetune.checkpoints import load_checkpoint, save_checkpoint
     from rocm_guide.models.tiny import tiny_folder
     from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
     from rocm_guide.observe.doctor.resources import check_cache
@@ -483,10 +480,8 @@ def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, mon
     for name in own.requirements:
         (own.path / (name.replace("-", "_").replace("==", "-") + ".dist-info")).mkdir(parents=True)
     own.environment()
-    saved = save_checkpoint(cache / "checkpoints", 1, {"step": 1})
-    assert load_checkpoint(saved) == {"step": 1}
     cache.chmod(0o777)
-    for load in (tiny_folder, own.environment, lambda: load_checkpoint(saved), lambda: build_cpu("ladder")):
+    for load in (tiny_folder, own.environment, lambda: build_cpu("ladder")):
         with pytest.raises(GuideError, match="cache: other users can write to it"):
             load()
     assert check_cache(cache).status == "FAIL" and "other users" in check_cache(cache).found
@@ -747,41 +742,6 @@ def test_a_slip_in_a_formula_leaves_it_readable(latex):
     from course.html import math_to_markup
 
     assert math_to_markup(f"so ${latex}$ it is")
-
-
-def test_a_damaged_checkpoint_is_named(tmp_path):
-    from rocm_guide.finetune.checkpoints import load_checkpoint, save_checkpoint
-
-    good = save_checkpoint(tmp_path, 1, {"step": 1}).read_bytes()
-    for data in (
-        b"",
-        b"PK\x03\x04",
-        good[:50],
-        good[:-30],
-        b"\x80\x02\xff.",
-        b"\x80\x05\x95\xff\xff\xff\xff",
-        b"cos\nsystem\n",
-    ):
-        (tmp_path / "bad.pt").write_bytes(data)
-        with pytest.raises(GuideError, match=r"bad.pt: cannot be read as a checkpoint"):
-            load_checkpoint(tmp_path / "bad.pt")
-    with pytest.raises(GuideError, match="No such file"):
-        load_checkpoint(tmp_path / "gone.pt")
-
-
-def test_a_checkpoint_that_would_run_code_is_named_and_runs_nothing(tmp_path):
-    import pickle
-
-    class Evil:
-        def __reduce__(self):
-            return os.system, (f"touch {tmp_path}/ran",)
-
-    from rocm_guide.finetune.checkpoints import load_checkpoint
-
-    (tmp_path / "evil.pt").write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(GuideError, match="cannot be read as a checkpoint"):
-        load_checkpoint(tmp_path / "evil.pt")
-    assert not (tmp_path / "ran").exists()
 
 
 def test_a_damaged_notebook_is_named(tmp_path):

@@ -8,7 +8,7 @@ from typing import Any
 
 from rocm_guide.exercises.common import say
 
-__all__ = ["check_config", "check_elastic", "check_translation"]
+__all__ = ["check_config", "check_targets", "check_translation"]
 
 
 def check_config(config: Any, processes: int) -> bool:
@@ -39,13 +39,12 @@ def check_translation(settings: Any, processes: int) -> bool:
 
     >>> from types import SimpleNamespace
     >>> check_translation(SimpleNamespace(), 4)
-    [HINT] SimpleNamespace is no SFTConfig; make one with distributed_settings(folder, processes=4, …)
+    [HINT] SimpleNamespace is no SFTConfig; make one with SFTConfig("unused", …)
     False
     """
     names = ("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "warmup_steps")
     if not all(hasattr(settings, n) for n in names):
-        what = f"make one with distributed_settings(folder, processes={processes}, …)"
-        return say(False, f"{type(settings).__name__} is no SFTConfig; {what}")
+        return say(False, f'{type(settings).__name__} is no SFTConfig; make one with SFTConfig("unused", …)')
     rows = settings.per_device_train_batch_size * settings.gradient_accumulation_steps * processes
     if rows != 128:
         return say(False, f"{rows} rows for each step; torchtune's were 2 x 8 x 8 GPUs = 128")
@@ -56,22 +55,24 @@ def check_translation(settings: Any, processes: int) -> bool:
     return say(True, f"128 rows for each step on {processes} GPUs, 3e-4 after 100 steps, cosine, 1 epoch")
 
 
-def check_elastic(nodes: Any, save_every: Any) -> bool:
-    """Check exercise 3: 8 machines, of which 2 may fail;
-    a step takes 12 s, and a failure may cost 5 minutes of work at most.
+def check_targets(section: Any) -> bool:
+    """Check exercise 3: a configuration's model section with an adapter of rank 32 on all seven matrices, alpha 64.
 
-    >>> check_elastic("6:8", 100)
-    [HINT] 100 steps of 12 s are 20 minutes, all lost if a machine fails just before the next checkpoint
+    >>> check_targets({"lora_rank": 32, "lora_alpha": 32, "lora_attn_modules": ["q_proj"], "apply_lora_to_mlp": True})
+    [HINT] lora_attn_modules misses k_proj, v_proj, output_proj
     False
     """
-    if str(nodes) != "6:8":
-        return say(False, f"nodes={nodes!r}: write the least and the most as 'least:most'; 8 may become 6")
-    if not isinstance(save_every, int) or save_every < 1:
-        return say(False, f"save_every={save_every!r}: a whole number of steps, 1 or more")
-    minutes = save_every * 12 / 60
-    if minutes > 5:
-        lost = "all lost if a machine fails just before the next checkpoint"
-        return say(False, f"{save_every} steps of 12 s are {minutes:g} minutes, {lost}")
-    if save_every < 5:
-        return say(False, f"a checkpoint every {save_every * 12} s: most of the time would go into writing them")
-    return say(True, f"6 to 8 machines, and at most {minutes:g} minutes to do again")
+    names = ("lora_rank", "lora_alpha", "lora_attn_modules", "apply_lora_to_mlp")
+    if not isinstance(section, Mapping) or not set(names) <= set(section):
+        return say(False, f"give the model section: a dictionary with {', '.join(names)}")
+    rank, alpha, attention, mlp = (section[name] for name in names)
+    wanted = ("q_proj", "k_proj", "v_proj", "output_proj")
+    if missing := [name for name in wanted if name not in attention]:
+        return say(False, f"lora_attn_modules misses {', '.join(missing)}")
+    if extra := [name for name in attention if name not in wanted]:
+        return say(False, f"{extra[0]} is no matrix of torchtune's attention; it knows {', '.join(wanted)}")
+    if mlp is not True:
+        return say(False, f"apply_lora_to_mlp={mlp!r}: the three matrices of the MLP are adapted by this one line")
+    if rank != 32 or alpha != 64:
+        return say(False, f"rank {rank} and alpha {alpha}; wanted are 32 and twice that")
+    return say(True, "rank 32 on q, k, v and output, and on the MLP's three")

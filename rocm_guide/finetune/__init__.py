@@ -16,16 +16,8 @@ In reading order:
 - ``resident``: Processes that have large libraries imported, and programs that run in forks of them.
 - ``nodes``: Launch files for several machines, and two "machines" on this one: each a torchrun agent that can be
   lost.
-- ``batches``: The samples that an optimizer step sees: a function of the seed and the step, whatever the number of
-  processes is.
-- ``checkpoints``: Checkpoints that a killed process cannot spoil: written whole or not at all, and checked before
-  they are used.
-- ``elastic``: A LoRA fine-tune that outlives its machines: `torchrun … -m rocm_guide.finetune.elastic --output
-  FOLDER`.
-- ``distributed_sft``: The course's LoRA fine-tune with TRL on several processes, one machine or many; the launcher
-  decides how.
-- ``fsdp_demo``: FSDP at a size that every machine can run: a few processes, each with a share of the tiny model.
-  Notebook 04.
+- ``watched``: A script as one process of several, watched from outside: what it holds, and what it sends in a step.
+  Notebook 05.
 - ``launch_options``: Launch files with one's own machines, GPUs, time limit and program written into them, each value
   checked first.
 - ``run_folder``: the folder of a run: what lies in it, written whole or not at all, and never mixed up with another
@@ -45,8 +37,6 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
-    from rocm_guide.finetune.batches import read_losses, read_processes, rows_of_step
-    from rocm_guide.finetune.fsdp_demo import compare_sharded
     from rocm_guide.finetune.job import adapter_size, training_figures, whole_job
     from rocm_guide.finetune.job_check import check_job, usual_group
     from rocm_guide.finetune.loopback import LoopbackError
@@ -56,6 +46,8 @@ if TYPE_CHECKING:
         free_port,
         launch_file,
         listening,
+        read_losses,
+        read_processes,
         start_node,
         wait_for,
     )
@@ -75,6 +67,7 @@ if TYPE_CHECKING:
     )
     from rocm_guide.finetune.sft import fine_tune, folder_bytes, recipe, sft_settings, trainable_parameters
     from rocm_guide.finetune.spread import across_devices
+    from rocm_guide.finetune.watched import read_watched
 
 __all__ = [
     "LaunchError",
@@ -92,7 +85,6 @@ __all__ = [
     "check_rows",
     "check_same",
     "close_libraries",
-    "compare_sharded",
     "draw_passport",
     "fine_tune",
     "folder_bytes",
@@ -110,9 +102,9 @@ __all__ = [
     "read_losses",
     "read_passport",
     "read_processes",
+    "read_watched",
     "recipe",
     "record",
-    "rows_of_step",
     "sft_settings",
     "start_node",
     "trainable_parameters",
@@ -130,8 +122,7 @@ __getattr__, __dir__ = lazy_names(
     "loopback",
     "resident",
     "nodes",
-    "batches",
-    "fsdp_demo",
+    "watched",
     "run_folder",
     "job_check",
     "rows_check",

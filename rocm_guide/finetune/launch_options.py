@@ -11,9 +11,9 @@ from rocm_guide.common.base import GuideError, shown
 
 __all__ = ["LaunchError"]
 
-# What the shipped files run; the own program takes its place.
-_OWN = '-m rocm_guide.finetune.elastic --output "$OUTPUT"'
-_OWN_ACCELERATE = "-m rocm_guide.finetune.distributed_sft --output runs/sft"
+# What the shipped files run, as notebook 05 writes it; the own program takes its place.
+_OWN = 'train.py --out "$OUTPUT"'
+_OWN_ACCELERATE = "sft.py --out runs/sft"
 _NODES = re.compile(r"([0-9]{1,6})(?::([0-9]{1,6}))?")  # no digits of other scripts, which no scheduler reads
 _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,3}):([0-5]\d):([0-5]\d)")
 
@@ -93,8 +93,8 @@ def fill_in(
     if own:
         # A program of one's own takes its folder by an option that we do not know: OUTPUT is exported to it.
         text = _replaced(text, f"{_OWN} ", f"{own} ")
-        ours = "(see: python3 -m rocm_guide.finetune.elastic --help)"
-        text = text.replace(f"training program {ours}.", "training program, which finds OUTPUT in its environment.")
+        ours = "training program, which `rocm-guide script 05 --out train.py` writes."
+        text = text.replace(ours, "training program, which finds OUTPUT in its environment.")
         text = text.replace("export OMP_NUM_THREADS=", "export OUTPUT\nexport OMP_NUM_THREADS=", 1)
     return text
 
@@ -109,9 +109,9 @@ def _accelerate(text: str, nodes: str | None, low: int, high: int, gpus: int | N
     if machines > 1:
         # The file now says it; only what differs from machine to machine stays on the command line.
         text = text.replace("One machine with 8 GPUs", f"{machines} machines with {each} GPUs, on each of them")
-        line = "#   accelerate launch --config_file launch_accelerate_fsdp.yaml -m "
+        line = f"#   accelerate launch --config_file launch_accelerate_fsdp.yaml {_OWN_ACCELERATE}"
         more = "--machine_rank 0 --main_process_ip node01 --main_process_port 29500"
-        text = _replaced(text, line, line.replace("-m ", f"{more} \\\n#     -m "))
+        text = _replaced(text, line, line.replace("sft.py", f"\\\n#     {more} sft.py"))
         start = text.index("# Two machines, on each")
         text = (
             text[:start] + "# with --machine_rank 1, 2, … on the others.\n" + text[text.index("compute_environment") :]

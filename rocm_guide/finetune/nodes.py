@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Launch files for several machines, and two "machines" on this one: each a torchrun agent that can be lost."""
+"""Launch files for several machines; two "machines" on this one, each a torchrun agent that can be lost; their logs."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -19,7 +20,8 @@ from rocm_guide.finetune.loopback import require_loopback
 from rocm_guide.finetune.resident import Fork, start_fork
 from rocm_guide.observe.doctor.software import gpu_nodes
 
-__all__ = ["LaunchError", "agent_command", "free_port", "launch_file", "listening", "start_node", "wait_for"]
+__all__ = ["LaunchError", "agent_command", "free_port", "launch_file", "listening"]
+__all__ += ["read_losses", "read_processes", "start_node", "wait_for"]
 
 #: Files that can be submitted, by the word that `rocm-guide launch` takes.
 LAUNCH_FILES = {
@@ -99,7 +101,7 @@ def agent_command(
     """Return the torchrun command of one machine; all machines run the same.
 
     Args:
-        arguments: what each process runs: ``["-m", "rocm_guide.finetune.elastic", "--output", "shared/run"]``.
+        arguments: what each process runs: ``["train.py", "--out", "shared/run"]``.
         nodes: how many machines: "2", or "1:2" for a run that goes on while at least one is left.
         processes: on each machine, one for each GPU.
         port, host: where the first machine keeps the list of who takes part (the rendezvous).
@@ -246,3 +248,31 @@ def wait_for(condition: Callable[[], bool], *, what: str, timeout: float = 1200,
             raise LaunchError(f"waited {timeout:g} s for {what} in vain; read the logs of the agents")
         time.sleep(every)
     return time.perf_counter() - began
+
+
+def read_losses(output: str | Path) -> tuple[list[int], list[float]]:
+    """Read the steps and losses that a run has logged, a half-written last line left out.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as d:
+    ...     _ = Path(d, "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\\n{"step": 2, "lo')
+    ...     read_losses(d)
+    ([1], [2.5])
+    """
+    rows = _logged(output)
+    return [r["step"] for r in rows], [r["loss"] for r in rows]
+
+
+def read_processes(output: str | Path) -> list[int]:
+    """Read how many processes computed each step that a run has logged.
+
+    >>> read_processes("no/such/run")
+    []
+    """
+    return [r["processes"] for r in _logged(output)]
+
+
+def _logged(output: str | Path) -> list[dict[str, Any]]:
+    path = Path(output) / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
+    return [json.loads(line) for line in lines]

@@ -83,8 +83,8 @@ def chat(question: str, answer: str = "") -> tuple[str, str]:
     return f"[INST] {question} [/INST]", f" {answer} </s>"
 
 
-def pad_right(rows: Sequence[Sequence[int]], fill: int = 0, width: int | None = None) -> torch.Tensor:
-    """Return rows of unequal length as one (rows, ``width``) tensor; causal attention never looks at what is filled in.
+def pad_right(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return rows of unequal length as one (rows, longest) tensor; causal attention never looks at what is filled in.
 
     >>> pad_right([[1, 5, 7], [1]])
     tensor([[1, 5, 7],
@@ -92,8 +92,8 @@ def pad_right(rows: Sequence[Sequence[int]], fill: int = 0, width: int | None = 
     """
     import torch
 
-    width = max(map(len, rows)) if width is None else width
-    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
 
 
 def question_answer_splits(seed: int = 0) -> tuple[list[dict[str, str]], list[dict[str, str]]]:

@@ -1,113 +1,36 @@
 # SPDX-License-Identifier: MIT
-"""A run over several machines: the rows, the checkpoints, the curve, and what happens when a machine is lost."""
+"""A run over several machines: its launch files, its curve, and what happens when a machine is lost.
+
+What the machines run is the script of notebook 05.
+"""
 
 import contextlib
+import json
 import os
-import random
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from rocm_guide.common.base import GuideError
-from rocm_guide.finetune.batches import (
-    learning_rate,
-    read_losses,
-    read_processes,
-    rows_of_step,
-    share_of_rank,
-    tokenize_rows,
-)
-from rocm_guide.finetune.checkpoints import load_checkpoint, newest_checkpoint, save_checkpoint
-from rocm_guide.finetune.elastic import ElasticSettings, train
+from rocm_guide.cli.copying import script_of
 from rocm_guide.finetune.nodes import (
     LAUNCH_FILES,
     LaunchError,
     agent_command,
     free_port,
     launch_file,
+    read_losses,
+    read_processes,
     start_node,
     wait_for,
 )
-from rocm_guide.models.load import load_model, load_tokenizer
+from rocm_guide.models.course_data import question_answer_splits
+from rocm_guide.models.load import load_model
+from rocm_guide.models.tiny import tiny_folder
 
 STEPS, SAVE = 24, 5
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 5))
-def test_every_epoch_sees_every_row_once(rows, batch, seed):
-    batch = min(batch, rows)
-    stream = [r for step in range(3 * rows) for r in rows_of_step(step, batch, rows, seed)]
-    for epoch in range(2):
-        assert sorted(stream[epoch * rows : (epoch + 1) * rows]) == list(range(rows))
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.integers(0, 99), max_size=30), st.integers(1, 9), st.integers(1, 6))
-def test_shares_are_the_batch_and_equally_many_pieces(batch, world, at_a_time):
-    shares = [share_of_rank(batch, rank, world, at_a_time) for rank in range(world)]
-    assert sorted(r for share in shares for piece in share for r in piece) == sorted(batch)
-    assert len({len(share) for share in shares}) == 1
-    assert all(len(piece) <= at_a_time for share in shares for piece in share)
-
-
-def test_other_seeds_and_epochs_are_other_orders():
-    assert rows_of_step(0, 30, 30, seed=0) != rows_of_step(0, 30, 30, seed=1)
-    assert rows_of_step(0, 30, 30) != rows_of_step(1, 30, 30)
-
-
-@pytest.mark.parametrize("step, batch, rows", [(-1, 4, 8), (0, 0, 8), (0, 9, 8)])
-def test_steps_that_cannot_be(step, batch, rows):
-    with pytest.raises(GuideError, match="the batch is 1 to 8"):
-        rows_of_step(step, batch, rows)
-
-
-def test_shares_that_cannot_be():
-    for rank, world, size in ((2, 2, 1), (-1, 2, 1), (0, 2, 0)):
-        with pytest.raises(GuideError, match="ranks count from 0"):
-            share_of_rank([1], rank, world, size)
-
-
-def test_rows_without_text_and_prompts_that_leave_nothing():
-    tokenizer = load_tokenizer()
-    with pytest.raises(GuideError, match="row 0 has question"):
-        tokenize_rows([{"question": "?"}], tokenizer)
-    with pytest.raises(GuideError, match="nothing is left to learn"):
-        tokenize_rows([{"prompt": "[INST] What? [/INST]", "completion": " That. </s>"}], tokenizer, max_length=3)
-    ids, labels = tokenize_rows([{"text": "all of it"}], tokenizer)[0]
-    assert ids == labels
-
-
-def test_the_rate_climbs_and_falls():
-    rates = [learning_rate(s, 100, 2.0) for s in range(101)]
-    assert max(rates) == 2.0 and rates[:10] == sorted(rates[:10]) and rates[10:] == sorted(rates[10:], reverse=True)
-
-
-def test_a_damaged_checkpoint_is_passed_over(tmp_path):
-    import torch
-
-    old = save_checkpoint(tmp_path, 5, {"step": 5, "w": torch.ones(3)})
-    new = save_checkpoint(tmp_path, 10, {"step": 10, "w": torch.zeros(3)})
-    (tmp_path / ".step_00000015-0000000000000000.pt.1-2.tmp").write_bytes(b"half")  # a writer was killed
-    assert newest_checkpoint(tmp_path) == new and load_checkpoint(new)["step"] == 10
-    data = bytearray(new.read_bytes())
-    for _ in range(20):
-        where, bit = random.randrange(len(data)), 1 << random.randrange(8)
-        data[where] ^= bit
-        new.write_bytes(data)
-        assert newest_checkpoint(tmp_path) == old
-        data[where] ^= bit
-    new.write_bytes(data[: len(data) // 2])
-    assert newest_checkpoint(tmp_path) == old
-    with pytest.raises(GuideError, match="cannot be read as a checkpoint"):
-        load_checkpoint(new)
-    with pytest.raises(GuideError, match="keep=0"):
-        save_checkpoint(tmp_path, 1, {}, keep=0)
 
 
 @pytest.mark.parametrize("nodes", ["0", "2:1", "x", "", ":", "-1"])
@@ -175,17 +98,30 @@ def test_losing_a_node_takes_its_workers_along(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
+def script(tmp_path_factory):
+    """The script, the rows, and the options that all runs share."""
+    folder = tmp_path_factory.mktemp("script")
+    (folder / "train.py").write_text(script_of("05"))
+    rows = [{"prompt": r["prompt"], "completion": r["completion"]} for r in question_answer_splits()[0]]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    knobs = {"model": tiny_folder(), "dataset": folder / "rows.jsonl", "steps": STEPS, "save": SAVE, "patience": 60}
+    knobs |= {"batch": 16, "at_a_time": 2, "rate": 1e-3, "length": 64, "strategy": "zero3"}
+    return folder / "train.py", [f"--{name}={value}" for name, value in knobs.items()]
+
+
+@pytest.fixture(scope="module")
+def alone(script, tmp_path_factory):
     """One process, no launcher: the reference."""
     folder = tmp_path_factory.mktemp("alone")
-    train(ElasticSettings(str(folder), steps=STEPS, save_every=SAVE))
     assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"} & set(os.environ), "what follows would be misled"
+    with start_node([sys.executable, *program(script, folder)], folder / "log") as node:
+        node.finish()
     return folder
 
 
-def program(folder, *more):
-    options = ["--output", str(folder), "--steps", str(STEPS), "--save-every", str(SAVE), "--patience", "60"]
-    return ["-m", "rocm_guide.finetune.elastic", *options, *more]
+def program(script, folder, *more):
+    path, options = script
+    return [str(path), *options, f"--out={folder}", *more]
 
 
 def largest_difference(a, b):
@@ -195,13 +131,10 @@ def largest_difference(a, b):
 
 
 def answers(folder):
-    from peft import PeftModel
-
     from rocm_guide.models.evaluation import answer
     from rocm_guide.models.load import load_data
 
-    base, tokenizer = load_model("tiny", device="cpu")
-    model = PeftModel.from_pretrained(base, str(folder / "adapter")).eval()
+    model, tokenizer = load_model(str(folder / "model"), device="cpu")
     return answer(model, tokenizer, load_data("tiny")["test"]["prompt"][:36])
 
 
@@ -212,26 +145,10 @@ def answered(alone):
 
 
 @pytest.mark.slow
-def test_going_on_gives_the_uninterrupted_run(alone, tmp_path):
-    """Bit for bit, in one process: the same losses after the checkpoint as before it was needed."""
-    import shutil
-
-    shutil.copytree(alone, tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "adapter")
-    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 2
-    train(ElasticSettings(str(tmp_path / "run"), steps=STEPS, save_every=SAVE))
-    assert read_losses(tmp_path / "run") == read_losses(alone)
-    again = [(f / "adapter" / "adapter_model.safetensors").read_bytes() for f in (alone, tmp_path / "run")]
-    assert again[0] == again[1]
-    with pytest.raises(GuideError, match="checkpoints of another run"):
-        train(ElasticSettings(str(tmp_path / "run"), steps=STEPS, save_every=SAVE, seed=1))
-
-
-@pytest.mark.slow
-def test_two_sharded_machines_give_the_curve_of_one_process(alone, answered, tmp_path):
+def test_two_sharded_machines_give_the_curve_of_one_process(script, alone, answered, tmp_path):
     """FSDP2 on two agents, 3 rows at a time: another split of the same batch, to rounding."""
     port = free_port()
-    command = agent_command(program(tmp_path, "--shard", "--at-a-time", "3"), nodes="2", port=port)
+    command = agent_command(program(script, tmp_path, "--at_a_time=3"), nodes="2", port=port)
     with start_node(command, tmp_path / "a.log") as a, start_node(command, tmp_path / "b.log") as b:
         a.finish()
         b.finish()
@@ -240,37 +157,14 @@ def test_two_sharded_machines_give_the_curve_of_one_process(alone, answered, tmp
     assert answers(tmp_path) == answered
 
 
-BF16 = """import functools, sys, torch
-from rocm_guide.models import load as zoo
-zoo.load_model = functools.partial(zoo.load_model, dtype=torch.bfloat16)
-from rocm_guide.finetune.elastic import ElasticSettings, train
-train(ElasticSettings(sys.argv[1], steps=4, save_every=2, shard=True))
-"""
-
-
 @pytest.mark.slow
-def test_shards_of_two_types_as_on_gpus(alone, tmp_path):
-    """There the weights are bfloat16 and the adapter fp32, and FSDP gathers both together."""
-    (tmp_path / "bf16.py").write_text(BF16)
-    (tmp_path / "run").mkdir()
-    command = agent_command(
-        [str(tmp_path / "bf16.py"), str(tmp_path / "run")], nodes="1", processes=2, port=free_port()
-    )
-    with start_node(command, tmp_path / "log") as node:
-        node.finish()
-    losses = read_losses(tmp_path / "run")[1]
-    assert len(losses) == 4 and losses != read_losses(alone)[1][:4]
-    assert losses[:2] == pytest.approx(read_losses(alone)[1][:2], abs=0.02)
-
-
-@pytest.mark.slow
-def test_a_machine_that_comes_late_and_is_lost_changes_nothing(alone, answered, tmp_path):
+def test_a_machine_that_comes_late_and_is_lost_changes_nothing(script, alone, answered, tmp_path):
     """The second machine joins when the first has begun already, computes a few steps, and disappears."""
     import psutil
 
     port = free_port()
     # Two rows at a time: steps long enough that a busy machine does not finish them before the power fails.
-    command = agent_command(program(tmp_path, "--at-a-time", "2"), nodes="1:2", port=port)
+    command = agent_command(program(script, tmp_path), nodes="1:2", port=port)
 
     def workers():
         return psutil.Process(a.agent.pid).children()
@@ -326,12 +220,13 @@ exec "$REAL_PYTHON" "$@"
 
 
 @pytest.fixture
-def slurm(tmp_path):
+def slurm(script, tmp_path):
     """The script as it is submitted, stand-ins for Slurm's commands, and the environment that a job sees."""
     for name, text in STAND_INS.items():
         (tmp_path / name).write_text("#!/bin/bash\n" + text)
         (tmp_path / name).chmod(0o755)
     (tmp_path / "job.sbatch").write_text(launch_file("slurm"))
+    (tmp_path / "train.py").write_text(script[0].read_text())  # found beside it, by its name
     job = {"SLURM_JOB_ID": str(free_port()), "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "n[1-2]", "GPUS": "1"}
     paths = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": "python-here", "REAL_PYTHON": sys.executable}
     return {
@@ -356,11 +251,10 @@ def test_a_program_that_fails_does_not_come_back_for_ever(slurm, tmp_path, resta
 
 
 @pytest.mark.slow
-def test_the_slurm_script_and_a_requeue_after_the_first_machine_is_lost(alone, answered, slurm, tmp_path):
+def test_the_slurm_script_and_a_requeue_after_the_first_machine_is_lost(script, alone, answered, slurm, tmp_path):
     """The first machine goes, with script, srun and rendezvous: the other one has the job started again."""
     run, job_id = tmp_path / "run", slurm["SLURM_JOB_ID"]
-    options = ["--steps", str(STEPS), "--save-every", str(SAVE), "--patience", "20", "--at-a-time", "2"]
-    command = ["bash", "job.sbatch", *options]
+    command = ["bash", "job.sbatch", *script[1], "--patience=20"]
     with (tmp_path / "log").open("wb") as log:
         job = subprocess.Popen(command, cwd=tmp_path, env=slurm, stdout=log, stderr=subprocess.STDOUT)
         try:
@@ -372,7 +266,7 @@ def test_the_slurm_script_and_a_requeue_after_the_first_machine_is_lost(alone, a
         finally:  # the scheduler ends what is left of a job that it requeues
             end([*(p for agent in (tmp_path / "agents").read_text().split() for p in tree(int(agent))), job.pid])
             job.wait()
-        assert not (run / "adapter").exists()
+        assert not (run / "model").exists()
         (tmp_path / "agents").unlink()
         # On one machine this time: that two find each other has been seen above.
         again = {**slurm, "SLURM_RESTART_COUNT": "1", "SLURM_NNODES": "1"}

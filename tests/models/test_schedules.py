@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.finetune.fsdp_demo import compare_sharded, run_sharded
 from rocm_guide.models.pipeline_schedules import busy_share, layer_spans, pipeline_schedule, sharded_schedule
 
 
@@ -60,19 +59,3 @@ def test_layer_spans_sees_every_layer_once_and_leaves_no_hook() -> None:
     assert {device: len(row) for device, row in spans.items()} == {"cpu": 1, "disk": 1}
     assert spans["cpu"][0][0] == 0 and spans["disk"][0][0] >= spans["cpu"][0][1]
     assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in model.layers)
-
-
-@pytest.mark.slow
-def test_two_processes_train_like_one_and_hold_half_each() -> None:
-    rows, difference = compare_sharded(2, steps=2)
-    assert difference < 1e-3
-    assert [row["rank"] for row in rows] == [0, 1]
-    assert sum(row["own_bytes"] for row in rows) == rows[0]["whole_bytes"]
-    assert all(row["state_bytes"] == 2 * row["own_bytes"] for row in rows)
-    assert rows[0]["losses"] != rows[1]["losses"], "each process must see rows of its own"
-
-
-def test_impossible_shards() -> None:
-    for processes, batch in ((0, 8), (3, 8), (-1, 8)):
-        with pytest.raises(GuideError, match="take a multiple"):
-            run_sharded(processes, batch=batch)

@@ -15,6 +15,7 @@ CALLS = {
     "02_lora_fine_tuning": ("SFTTrainer(", "SFTConfig(", "print_trainable_parameters("),
     "03_inference": ("PeftModel.from_pretrained(", "merge_and_unload(", "pipeline("),
     "04_device_maps": ("from_pretrained(", 'device_map="auto"', "infer_auto_device_map(", "hf_device_map"),
+    "05_several_gpus": ("DistributedDataParallel(", "fully_shard(", "dcp.save(", "tp_plan=", "torchrun"),
     "06_torchtune": ("tune run", '"tune ls"', "tune cp", "tune download"),
     "07_preferences": ("DPOTrainer(", "DPOConfig(", "GRPOTrainer(", "GRPOConfig(", "RewardTrainer("),
     "08_evaluate_and_export": ("merge_and_unload(", "save_pretrained(", "safe_open(", "ModelCard(", "lm_eval run"),

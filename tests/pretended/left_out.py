@@ -27,11 +27,11 @@ _COMPILES = "torch.compile compiles nothing for a pretended GPU"
 
 #: Not executed, nor what reads the names that they would have bound.
 LEFT_OUT: tuple[LeftOut, ...] = (
+    LeftOut("05", 'watched = {"ddp": watch("ddp")}', _CHILD),
     LeftOut("06", 'command = "tune run lora_finetune_single_device', _CHILD),
     LeftOut("16", "fast_norm = torch.compile(norm", _COMPILES),
     LeftOut("16", 'ways["compiled, static cache, GPU graph"]', "graphs of a GPU are not recorded"),
     LeftOut("08", 'python = [sys.executable, "-m"', _CHILD),
-    LeftOut("06", 'spec = MODEL if gpus != 1 else "tiny"', "NCCL is part of a build for GPUs"),
     LeftOut("16", "check_fusion(3)", _COMPILES),
     LeftOut("16", "assert check_fusion(1)", _COMPILES),
     LeftOut("16", "hidden, inner, kind = 256, 640", _COMPILES),
@@ -103,8 +103,8 @@ SMALL: dict[str, dict[str, Any]] = {
 
 #: Notebook -> seconds of processor time that it took here, imports not counted.
 SECONDS: dict[str, int] = {
-    "00": 5, "01": 55, "02": 95, "03": 36, "04": 12, "06": 2, "07": 60, "08": 12, "10": 100, "11": 50, "12": 60,
-    "13": 40, "15": 20,
+    "00": 5, "01": 55, "02": 95, "03": 36, "04": 12, "05": 10, "06": 2, "07": 60, "08": 12, "10": 100, "11": 50,
+    "12": 60, "13": 40, "15": 20,
     "16": 13, "17": 33, "18": 5, "19": 30, "20": 5, "21": 2, "22": 45, "23": 2, "24": 5, "30": 3, "31": 85, "33": 15,
     "34": 18, "35": 30, "36": 2, "37": 28, "14": 45, "40": 21, "41": 2, "42": 1, "38": 6, "25": 1,
 }  # fmt: skip

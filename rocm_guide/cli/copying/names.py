@@ -23,7 +23,7 @@ _LEFT_OUT = (
     *("models.config_json", "models.described", "models.quantized", "models.real", "models.weightless"),
     *("finetune.rows_check", "serve.door", "serve.gateway", "serve.sizing", "serve.served_checkpoints"),
     *("tune.tunableop.own_kernels", "tune.tunableop.recorder"),
-    *("finetune.fsdp_demo", "finetune.torchtune.run", "finetune.torchtune.tokenizer", "models.load", "models.step"),
+    *("finetune.watched", "finetune.torchtune.run", "finetune.torchtune.tokenizer", "models.load", "models.step"),
     *("observe.debugging.faults.agent_log", "observe.debugging.faults.verdict", "quantize.budget", "quantize.layers"),
     *("serve.bench", "serve.generate_cost", "tune.attention.backends", "tune.attention.in_transformers", "tune.ck"),
 )

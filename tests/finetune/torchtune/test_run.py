@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.exercises.torchtune import check_config, check_elastic, check_translation
+from rocm_guide.exercises.torchtune import check_config, check_targets, check_translation
 from rocm_guide.finetune.torchtune import run
 from rocm_guide.finetune.torchtune.config import lora_config, model_on_disk, write_rows
 from rocm_guide.finetune.torchtune.results import read_metrics, split_epoch
@@ -227,54 +227,17 @@ def test_exercises_accept_the_solution_and_reject_the_rest():
         "lr_scheduler_type": "linear",
     }.items():
         assert not check_translation(SimpleNamespace(**{**right, name: value}), 4)
-    assert check_elastic("6:8", 25) and check_elastic("6:8", 10)
-    for wrong in (("8", 25), ("6:8", 26), ("6:8", 1), ("6:8", 0), (None, None), ("8:6", 25)):
-        assert not check_elastic(*wrong)
-
-
-def test_a_batch_that_cannot_be_dealt_out_evenly(tmp_path):
-    from rocm_guide.finetune.distributed_sft import distributed_settings
-
-    for processes, batch in ((2, 15), (0, 16), (3, 16)):
-        with pytest.raises(GuideError, match="cannot be dealt out evenly"):
-            distributed_settings(tmp_path, processes=processes, batch=batch)
-    same = distributed_settings(
-        tmp_path,
-        processes=4,
-        batch=16,
-        gradient_accumulation_steps=8,
-        learning_rate=3e-4,
-        warmup_steps=100,
-        num_train_epochs=1,
-    )
-    assert check_translation(same, 4)
-
-
-SFT = """import gc, sys, torch
-from torch.nn.parallel import DistributedDataParallel
-end = torch.distributed.destroy_process_group
-def watched():
-    print("WRAPPERS LEFT", sum(isinstance(x, DistributedDataParallel) for x in gc.get_objects()), flush=True)
-    end()
-torch.distributed.destroy_process_group = watched
-from rocm_guide.finetune.distributed_sft import sft_distributed
-sft_distributed(sys.argv[1], model=sys.argv[2], max_steps=3)
-"""
-
-
-@pytest.mark.slow
-def test_trl_on_two_processes_trains_saves_and_ends(tmp_path):
-    """With the settings of a large model. No DDP wrapper may outlive its process group: such a process can hang."""
-    from rocm_guide.finetune.nodes import agent_command, free_port, start_node
-
-    (tmp_path / "sft.py").write_text(SFT)
-    program = [str(tmp_path / "sft.py"), str(tmp_path / "out"), str(tiny_folder())]
-    with start_node(agent_command(program, nodes="1", processes=2, port=free_port()), tmp_path / "log") as node:
-        node.finish()
-    done = json.loads((tmp_path / "out" / "losses.json").read_text())
-    assert done["kind"] == "MULTI_CPU" and done["processes"] == 2 and len(done["losses"]) == 3
-    assert (tmp_path / "out" / "adapter" / "adapter_model.safetensors").exists()
-    assert (tmp_path / "log").read_text().count("WRAPPERS LEFT 0") == 2
+    right = {"lora_rank": 32, "lora_alpha": 64, "apply_lora_to_mlp": True}
+    right["lora_attn_modules"] = ["q_proj", "k_proj", "v_proj", "output_proj"]
+    assert check_targets(right)
+    for name, value in {
+        "lora_rank": 16,
+        "lora_alpha": 32,
+        "apply_lora_to_mlp": False,
+        "lora_attn_modules": [*right["lora_attn_modules"], "o_proj"],
+    }.items():
+        assert not check_targets({**right, name: value})
+    assert not check_targets({**right, "lora_attn_modules": ["q_proj"]}) and not check_targets({})
 
 
 @pytest.fixture
