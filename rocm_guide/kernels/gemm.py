@@ -229,12 +229,12 @@ class GemmTile(NamedTuple):
     stages: int = 2
     group: int = 8  #: rows of tiles that are walked together
     descriptors: bool = False  #: let the hardware fetch whole tiles (TMA, from Hopper on) where alignment allows it
-    speed: float = 1.0  #: on a full GPU, relative to the best: measured on sm_90, estimated on gfx942
+    speed: float = 1.0  #: on a full GPU, relative to the best: measured on sm_90, by a model on gfx942
+    mfma: int = 16  #: AMD: rows of a matrix instruction; the accumulator of 16 takes a quarter of the registers of 32's
 
     def options(self, arch: str) -> dict[str, int]:
         """Return the compile options of a launch on ``arch``."""
-        # AMD's 16x16 matrix instructions: their accumulator takes a quarter of the registers of the 32x32 ones.
-        own = {"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {}
+        own = {"matrix_instr_nonkdim": self.mfma} if arch.startswith("gfx") else {}
         return {"num_warps": self.warps, "num_stages": self.stages, **own}
 
 

@@ -20,7 +20,7 @@ from rocm_guide.observe.measure.predict import (
     _cycles,
     _executed,
     _launches,
-    _with_memory,
+    with_memory,
     case_source,
     predict_case,
 )
@@ -61,7 +61,7 @@ def test_heads_of_64_take_the_cycles_that_were_counted():
     for keys in (512, 1024):
         case = Case("attention", "34", partial(_attention, False, 1, keys, 64), 1, 1, "bf16")
         ((compiled, grid, arguments, _),) = _launches(case)
-        runs = _executed(compiled, grid, {n: _with_memory(v) for n, v in arguments.items()}, 0, None)
+        runs = _executed(compiled, grid, {n: with_memory(v) for n, v in arguments.items()}, 0, None)
         cycles[keys] = [_cycles(runs, groups, 0) for groups in (1, 2)]
     for groups, counted in enumerate(("one", "two")):
         start, each = _data()["attention"]["64"][counted]
@@ -90,7 +90,7 @@ def test_a_digest_follows_kernel_options_and_charges(monkeypatch):
     before = case_source(case)
     assert case_source(case) == before
     with monkeypatch.context() as m:
-        m.setattr(predict, "_L2_BYTES", 1024)
+        m.setattr(predict, "L2_BYTES", 1024)
         assert case_source(case) != before
     rungs = list(gemm_ladder.RUNGS)
     for change in ({"constants": {"BM": 32, "BN": 64}}, {"options": {"num_warps": 8}}, {"kernel": rungs[2].kernel}):
@@ -123,7 +123,7 @@ def test_sums_that_are_extrapolated_go_on_as_they_began(monkeypatch):
     """The loop of a product is executed for two short lengths of K; a longer one gives what these promised."""
     case = CASES["gemm bf16 4096"]
     (launch,) = predict._launches(case)
-    arguments = {n: predict._with_memory(v) for n, v in launch[2].items()}
+    arguments = {n: predict.with_memory(v) for n, v in launch[2].items()}
     short = predict._executed(launch[0], launch[1], arguments, 0, (512, 1024))
     long = predict._executed(launch[0], launch[1], arguments, 0, (512, 2048))[1:]
     assert predict._cycles(short, 1, 2048.0) == pytest.approx(predict._cycles(long, 1, 0.0), rel=0.02)
