@@ -3,14 +3,15 @@
 
     python -m benchmarks.kernels.peers_mi300x [--only TEXT] [--fresh]
 
-Nothing is measured on a GPU. Every library launches its own kernels as it would on an MI300X; each launch is compiled by
-one Triton for gfx942, and one workgroup of it is executed. A row holds what the code object states (registers, spills,
-waves, LDS), what was executed (instructions by class, bytes and lines asked for, bank conflicts, waits; all for the whole
-grid), and the time by the model of `cdna.predict`, the same for all. Memory is charged with each tensor of a launch once.
+Nothing is measured on a GPU. Every library launches its own kernels as it would on an MI300X; one Triton compiles each
+launch for gfx942, and one workgroup of it is executed. A row holds what the code object states (registers, spills,
+waves, LDS), what the whole grid does (instructions by class, bytes and lines asked for, bank conflicts), and the time
+by the model of `cdna.predict`, the same for all. Memory is charged with each tensor of a launch once.
 
 Liger and aiter lie in a folder of their own, which the first run fills from the package index (`peers_mi300x.txt` pins
-them); inductor is this torch's. A row that is stored for these versions and kernels is kept, so a run goes on where it
-was stopped. `--only TEXT` works out the operations whose names hold TEXT. Writes results/peers_mi300x.json and .png.
+them); inductor is this torch's, with the best of the tiles that it would try. A row that is stored
+for these versions, model and kernels is kept, so a run goes on where it was stopped. `--only TEXT` works out the
+operations whose names hold TEXT. Writes results/peers_mi300x.json, .png and .svg.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from cdna.step.state import Recording
 from cdna.step.steady import events_of
 from cdna.step.timeline import timeline
 from rocm_guide.common.base import write_text
+from rocm_guide.common.plots import PALETTE, house_style
 from rocm_guide.kernels.attention import attention_forward, reference_attention
 from rocm_guide.kernels.gemm import gemm, pick_gemm_tile
 from rocm_guide.kernels.layer_norm import layer_norm_backward, layer_norm_forward
@@ -145,8 +147,8 @@ class _InductorKernel:
         self.tuner.fn[expression.eval_slow({**given, **fixed})](**given, **fixed, **launch)
 
 
-def inductor(plain: Callable[..., Any], inputs: Tensors, folder: Path) -> tuple[Callable[[int], Callable[..., Any]], int]:
-    """Return inductor's code for ``plain`` as a function of the choice of tiles, and how many choices there are."""
+def inductor(plain: Callable[..., Any], inputs: Tensors, folder: Path) -> list[Callable[..., Any]]:
+    """Return inductor's code for ``plain`` as functions, one for each choice of tiles that it would try."""
     code = inductor_code(plain, inputs)
     tuners = {kernel.name: load_kernel(kernel, folder) for kernel in extract_kernels(code)}
     body = next(n for n in ast.walk(ast.parse(code)) if isinstance(n, ast.FunctionDef) and n.name == "call")
@@ -161,10 +163,10 @@ def inductor(plain: Callable[..., Any], inputs: Tensors, folder: Path) -> tuple[
 
     def choose(choice: int) -> Callable[..., Any]:
         space: dict[str, Any] = names | {name: _InductorKernel(tuner, choice) for name, tuner in tuners.items()}
-        exec(compile(ast.Module([body], []), "inductor's output_code.py", "exec"), space)
+        exec(compile(ast.Module([body], []), "inductor's output_code.py", "exec"), space)  # noqa: S102
         return lambda *inputs: space["call"](None, list(inputs))
 
-    return choose, max(len(tuner.configs) for tuner in tuners.values())
+    return [choose(n) for n in range(max(len(tuner.configs) for tuner in tuners.values()))]
 
 
 # --- what a launch costs ---
@@ -297,8 +299,10 @@ def row_operations() -> Iterator[Operation]:
         numbers = (draw(rows, dtype=torch.float32, seed=4 + i).abs() + 0.5 for i in range(per_row))
         return x, *(draw(cols, seed=2 + i) for i in range(per_column)), *([dy] if gradient else []), *numbers
 
-    def operation(name: str, cols: int, moved: tuple[int, int, int], *, per_column: int = 0, per_row: int = 0, **more: Any) -> Operation:
-        """``moved``: matrices, numbers for each column, and 32-bit ones for each row."""
+    def operation(
+        name: str, cols: int, moved: tuple[int, int, int], per_column: int = 0, per_row: int = 0, **more: Any
+    ) -> Operation:
+        # moved: matrices, numbers for each column, 32-bit ones for each row; of the inputs so many have one per column.
         matrices, columns, rows = moved
         gradient = "backward" in name
         make, small = (
@@ -382,7 +386,7 @@ def row_operations() -> Iterator[Operation]:
             "liger": lambda x, w, dy, mean, rstd: liger("layer_norm", "layer_norm_backward")(dy, x, w, w, mean, rstd),
             "aiter": aiter_layer_backward,
         },
-        torch_bytes={"liger": parts},
+        torch_bytes={"liger": parts, "aiter": 2 * 256 * 4 * 8192},  # sums of parts; zeros that the kernel adds to
     )  # fmt: skip
 
 
@@ -391,7 +395,7 @@ def gemm_operations() -> Iterator[Operation]:
     for name, dtype in (("bf16", BF16), ("fp8", FP8)):
         for m, n, k in ((8192, 8192, 8192), (4096, 11008, 4096)):
             size = dtype.itemsize
-            tile = pick_gemm_tile(m, n, 8 * size, "gfx942", MI300X.units, weight=True)
+            tile = pick_gemm_tile(m, n, 8 * size, "gfx942", MI300X.units, k=k, weight=True)
 
             def make(length: int = k, m: int = m, n: int = n, dtype: torch.dtype = dtype) -> Tensors:
                 return draw(m, length, dtype=dtype), draw(n, length, dtype=dtype, seed=1)
@@ -431,9 +435,10 @@ def attention_operations() -> Iterator[Operation]:
         def by_aiter(q: Any, k: Any, v: Any, causal: bool = causal) -> Any:
             rows = q.shape[2]
             given = (0.0, q.shape[3] ** -0.5, causal, -1, -1, None, None, True, False, rows, rows)
-            return aiter("mha", "_flash_attn_forward")(*(x.transpose(1, 2) for x in (q, k, v)), *given)[0].transpose(1, 2)
+            out = aiter("mha", "_flash_attn_forward")(*(x.transpose(1, 2) for x in (q, k, v)), *given)[0]
+            return out.transpose(1, 2)
 
-        # The tiles of 128 queries of a head have unequal work. Ours go through all heads first, aiter's through a batch's.
+        # Tiles of 128 queries have unequal work. Ours take all heads before the next tile, aiter's those of one batch.
         alike = {
             "ours": lambda n: n // (batch * heads) * (batch * heads),
             "aiter": lambda n: n // heads % (tokens // 128) * heads,
@@ -460,7 +465,8 @@ def operations() -> dict[str, Operation]:
 
 def versions() -> dict[str, str]:
     """Return what decides about the peers' code, and about the model."""
-    return {n: importlib.metadata.version(n) for n in ("torch", "triton")} | dict(r.split("==") for r in FOLDER.requirements)
+    peers = dict(requirement.split("==") for requirement in FOLDER.requirements)
+    return {n: importlib.metadata.version(n) for n in ("torch", "triton")} | peers
 
 
 def made_of(library: str) -> str:
@@ -472,13 +478,12 @@ def made_of(library: str) -> str:
 
 
 def best_of_inductor(op: Operation) -> dict[str, Any]:
-    """Return the row of inductor's code, each kernel with the tile that takes fewest cycles of all that it would try."""
+    """Return the row of inductor's code with the tiles that likely take least."""
     with dry_run("gfx942", device="meta"):
         inputs = op.make()
     with tempfile.TemporaryDirectory() as folder:
-        choose, count = inductor(op.plain, inputs, Path(folder))
-        rows = [measure(op, "inductor", choose(n)) for n in range(count)]
-    return min(rows, key=lambda row: (row["likely_us"], row["unit_us"])) | {"tiles_tried": count}
+        rows = [measure(op, "inductor", call) for call in inductor(op.plain, inputs, Path(folder))]
+    return min(rows, key=lambda row: (row["likely_us"], row["unit_us"])) | {"tiles_tried": len(rows)}
 
 
 def main() -> None:
@@ -511,30 +516,56 @@ def main() -> None:
 def report(name: str, library: str, found: dict[str, Any]) -> None:
     """Print one row, and how ours stands to it."""
     row, ours = found[library], found["ours"]
-    kernels = ", ".join(f"{k['vgprs']} VGPRs {k['waves_per_simd']:g} waves {k['spills']} spills" for k in row["kernels"])
-    against = f"ours / {library} {ours['likely_us'] / row['likely_us']:.2f}, units {ours['unit_us'] / row['unit_us']:.2f}"
+    code = ", ".join(f"{k['vgprs']} VGPRs {k['waves_per_simd']:g} waves {k['spills']} spills" for k in row["kernels"])
+    against = " ".join(f"{what[:-3]} {ours[what] / row[what]:.2f}" for what in ("likely_us", "unit_us", "executed"))
     print(
-        f"{name:<36}{library:<9}{row['executed']:>8.1f} instr {row['bytes']:>6.2f} bytes {row['moved']:>5.2f} moved "
-        f"{row['unit_us']:>8.1f} us units {row['likely_us']:>8.1f} us likely ({row['limit']})  {against}  {kernels}",
+        f"{name:<40}{library:<9}{row['likely_us']:>8.1f} us likely ({row['limit']}){row['unit_us']:>8.1f} us units"
+        f"{row['executed']:>7.1f} instructions{row['bytes']:>7.2f} bytes{row['moved']:>6.2f} moved; "
+        f"ours / it: {against}; {code}",
         flush=True,
-    )  # fmt: skip
+    )
 
 
 def store(rows: dict[str, Any]) -> None:
     """Write the table."""
     what = (
         "Computed, not measured: gfx942 code by one Triton, one workgroup of each launch executed, and the model of "
-        "cdna.predict for an MI300X. Per element of the output, for products per 1,024 operations: instructions as lanes "
-        "(64 for each of a wave), LDS conflict cycles. bytes (asked for by lanes), lines (of 128 bytes, by workgroups) "
-        "and moved (each tensor of a launch once) are multiples of the task's floor. unit_us: the compute units alone."
+        "cdna.predict for an MI300X. Per element of the output, for products per 1,024 operations: instructions of "
+        "lanes (64 for each of a wave), LDS conflict cycles. bytes (asked for by lanes), lines (of 128 bytes, by "
+        "workgroups) and moved (each tensor of a launch once) are multiples of what the task must move. unit_us: the "
+        "compute units alone; likely_us: the longest of units, L2 and HBM at the rates that people reach. "
+        "error: the largest of a small case executed as a whole, as a share of the largest result."
     )
     write_text(RESULTS, json.dumps({"question": what, "versions": versions(), "rows": rows}, indent=1) + "\n")
 
 
 def draw_picture(rows: dict[str, Any]) -> None:
-    """Draw how long every library likely takes, as a multiple of ours."""
-    from rocm_guide.common import plots  # noqa: F401  (style)
+    """Draw how long every library likely takes, as a multiple of what ours does."""
+    import matplotlib
+
+    matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+
+    house_style()
+    _, ax = plt.subplots(figsize=(8.4, 0.42 * len(rows) + 1.2))
+    for n, library in enumerate(("liger", "aiter", "inductor")):
+        at = [
+            (y, row[library]["likely_us"] / row["ours"]["likely_us"])
+            for y, row in enumerate(rows.values())
+            if library in row
+        ]
+        ax.scatter(
+            [x for _, x in at], [y for y, _ in at], s=34, marker="os^"[n], color=PALETTE[n], label=library, zorder=3
+        )
+    ax.axvline(1, color="#333333", linewidth=1)
+    ax.set_yticks(range(len(rows)), list(rows), fontsize=8)
+    ax.invert_yaxis()
+    ax.set_xlabel("likely time on an MI300X by one model, as a multiple of ours (to the right: ours is ahead)")
+    ax.set_title("Computed from gfx942 code, not measured")
+    ax.legend(loc="lower right")
+    for kind in ("png", "svg"):
+        plt.savefig(RESULTS.with_suffix(f".{kind}"), dpi=130)
+    plt.close()
 
 
 if __name__ == "__main__":
