@@ -51,8 +51,11 @@ from rocm_guide.common.plots import PALETTE, house_style
 from rocm_guide.kernels.attention import attention_forward, reference_attention
 from rocm_guide.kernels.gemm import gemm, pick_gemm_tile
 from rocm_guide.kernels.layer_norm import layer_norm_backward, layer_norm_forward
+from rocm_guide.kernels.paged import attention_paged
 from rocm_guide.kernels.rms_norm import rms_norm_backward, rms_norm_forward
+from rocm_guide.kernels.rmsnorm_fp8 import rmsnorm_fp8
 from rocm_guide.kernels.softmax import softmax_forward
+from rocm_guide.kernels.table_measure import compiled_sources, digest_of
 from rocm_guide.observe.doctor.own_folders import LibraryFolder
 from rocm_guide.observe.measure.predict import L2_BYTES, makespan, with_memory
 from rocm_guide.tune.compilation.inductor import extract_kernels, inductor_code, load_kernel
@@ -87,6 +90,8 @@ class Operation:
         lengths: two short lengths of a long loop that are executed in its place, and how long the loop is.
         alike: library -> the number of a workgroup with the same work, for each; all have the same if left out.
         torch_bytes: library -> bytes that torch moves for it after its kernels.
+        fill: puts values into a tensor of integers, which has none where nothing is allocated.
+        close: the largest error that rounding explains, as a share of the largest result.
     """
 
     name: str
@@ -99,6 +104,8 @@ class Operation:
     lengths: tuple[int, int, int] | None = None
     alike: dict[str, Callable[[int], int]] = field(default_factory=dict)
     torch_bytes: dict[str, int] = field(default_factory=dict)
+    fill: Callable[[torch.Tensor], Any] = lambda _: None
+    close: float = 0.02
 
 
 # --- the libraries ---
@@ -119,7 +126,10 @@ def aiter(module: str, name: str) -> Any:
             stub.__path__ = [str(FOLDER.path.joinpath(*package.split(".")))]
         chip: Any = types.ModuleType("aiter.jit.utils.chip_info")
         chip.get_gfx = lambda: "gfx942"
-        sys.modules[chip.__name__] = chip
+        # A second attention, which nothing here calls: this Triton refuses its tuner's keys, which are no arguments.
+        other: Any = types.ModuleType("aiter.ops.triton._triton_kernels.flash_attn_triton_amd")
+        other.flash_attn_2 = None
+        sys.modules |= {stub.__name__: stub for stub in (chip, other)}
     return getattr(importlib.import_module(f"aiter.ops.triton.{module}"), name)
 
 
@@ -154,7 +164,7 @@ def inductor(plain: Callable[..., Any], inputs: Tensors, folder: Path) -> list[C
     body = next(n for n in ast.walk(ast.parse(code)) if isinstance(n, ast.FunctionDef) and n.name == "call")
     here = types.SimpleNamespace(_DeviceGuard=lambda _: contextlib.nullcontext(), set_device=lambda _: None)
     names = {
-        "torch": types.SimpleNamespace(cuda=here, **{str(t)[6:]: t for t in (torch.float32, BF16)}),
+        "torch": types.SimpleNamespace(cuda=here, **{str(t)[6:]: t for t in (torch.float32, BF16, FP8)}),
         "empty_strided_cuda": lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device="cuda"),
         "reinterpret_tensor": lambda x, size, stride, offset: x.as_strided(size, stride, x.storage_offset() + offset),
         "assert_size_stride": lambda *_: None,
@@ -202,11 +212,14 @@ def counted(recording: Recording) -> Counter[str]:
     return out
 
 
-def cost(compiled: Any, grid: Any, arguments: dict[str, Any], report: Any, alike: Any) -> Counter[str]:
+def cost(op: Operation, library: str, compiled: Any, grid: Any, arguments: Any, report: Any) -> Counter[str]:
     """Return the cycles of a launch on a whole MI300X, by the model, and what all its workgroups do."""
-    count = math.prod(grid)
+    count, alike = math.prod(grid), op.alike.get(library)
     held = min(report.occupancy.workgroups_per_cu, math.ceil(count / MI300X.units))
     arguments = {n: with_memory(v) for n, v in arguments.items()}
+    for value in arguments.values():
+        if isinstance(value, torch.Tensor) and value.dtype == torch.int32:
+            op.fill(value)
     runs = {n: events_of(compiled, grid, arguments, n, _LIMIT) for n in ({*map(alike, range(count))} if alike else [0])}
     cycles = {n: float(timeline(run, groups=held).cycles) for n, run in runs.items()}
     out: Counter[str] = Counter()
@@ -228,12 +241,14 @@ def measure(op: Operation, library: str, call: Callable[..., Any]) -> dict[str, 
     whole = launches(call, op.make)
     if op.lengths:
         short, long, length = op.lengths
-        ends = [[cost(*one, None) for one in launches(call, functools.partial(op.make, k))] for k in (short, long)]
+        ends = [
+            [cost(op, library, *one) for one in launches(call, functools.partial(op.make, k))] for k in (short, long)
+        ]
         each = []
         for a, b in zip(*ends, strict=True):
             each.append(Counter({n: round(b[n] + (b[n] - a[n]) / (long - short) * (length - long)) for n in b}))
     else:
-        each = [cost(*one, op.alike.get(library)) for one in whole]
+        each = [cost(op, library, *one) for one in whole]
     total: Counter[str] = sum(each, Counter())
     mhz, gone = MI300X.flops["fp32"][1], sum(moved(one[2]) for one in whole) + op.torch_bytes.get(library, 0)
     parts = {
@@ -275,7 +290,7 @@ def error(op: Operation, call: Callable[..., Any]) -> float:
     """Execute every instruction at the small size; return the largest error as a share of the largest result."""
     with executed_on_gfx942(units=2, limit=_LIMIT, count=False):
         inputs = op.small()
-        wanted = op.plain(*(x.float() for x in inputs))
+        wanted = op.plain(*(x.float() if x.is_floating_point() else x for x in inputs))
         results = call(*inputs)
     results, wanted = ([x] if isinstance(x, torch.Tensor) else list(x) for x in (results, wanted))
     pairs = [(r.float().reshape(w.shape), w) for r, w in zip(results, wanted, strict=False)]
@@ -390,6 +405,87 @@ def row_operations() -> Iterator[Operation]:
     )  # fmt: skip
 
 
+def fp8_operations() -> Iterator[Operation]:
+    """Yield the residual's addition, RMSNorm and FP8 in one, with a scale for the tensor and one for each row."""
+    rows, cols, static = 2048, 16384, 0.05
+
+    def make(rows: int = rows) -> Tensors:
+        return draw(rows, cols), draw(rows, cols, seed=1), draw(cols, seed=2)
+
+    def norm(x: Any, residual: Any, w: Any) -> Any:
+        added = x + residual
+        rstd = torch.rsqrt(added.float().square().mean(-1, keepdim=True) + 1e-6)
+        return added, added.float() * rstd * w.float()
+
+    def plain(x: Any, residual: Any, w: Any) -> Any:
+        added, y = norm(x, residual, w)
+        return (y / static).clamp(-240, 240).to(FP8), added
+
+    def plain_rows(x: Any, residual: Any, w: Any) -> Any:
+        added, y = norm(x, residual, w)
+        scale = y.abs().amax(-1, keepdim=True) / 240
+        return (y / scale).clamp(-240, 240).to(FP8), added, scale
+
+    def by_aiter(x: Any, residual: Any, w: Any) -> Any:
+        scale = torch.full((1,), static, dtype=torch.float32, device="cuda")
+        fused = aiter("fused_fp8_quant", "fused_rms_fp8_per_tensor_static_quant")
+        return fused(x, w, 1e-6, scale, dtype_quant=FP8, res1=residual)[::3]
+
+    def by_aiter_rows(x: Any, residual: Any, w: Any) -> Any:
+        out, added = torch.empty_like(x, dtype=FP8), torch.empty_like(x)
+        scale = torch.empty((len(x), 1), dtype=torch.float32, device="cuda")
+        aiter("rmsnorm", "rmsnorm2d_fwd_with_add_dynamicquant")(out, x, residual, added, scale, w, 1e-6)
+        return out, added, scale
+
+    floor, elements, step = 7 * rows * cols + 2 * cols, rows * cols, 0.07  # fp8 has steps of 16 near 240
+    small = functools.partial(make, 4)
+    calls = {"ours": lambda x, r, w: rmsnorm_fp8(x, r, w, static)[:2], "aiter": by_aiter}
+    yield Operation("add, RMSNorm, FP8 2048 x 16384", make, small, floor, elements, plain, calls, close=step)
+    calls, floor = {"ours": rmsnorm_fp8, "aiter": by_aiter_rows}, floor + 4 * rows
+    name = "add, RMSNorm, FP8 by rows 2048 x 16384"
+    yield Operation(name, make, small, floor, elements, plain_rows, calls, close=step)
+
+
+def decode_operations() -> Iterator[Operation]:
+    """Yield one query token each of 16 sequences over 8,192 keys, which lie in pages of 64."""
+    batch, heads, kv_heads, keys, size, page = 16, 32, 8, 8192, 128, 64
+
+    def make(batch: int = batch, heads: int = heads, kv_heads: int = kv_heads, keys: int = keys) -> Tensors:
+        count = batch * keys // page
+        pages = (draw(count, page, kv_heads, size, seed=seed) for seed in (1, 2))
+        table = torch.arange(count, dtype=torch.int32, device="cuda").view(batch, -1)
+        lengths = torch.full((batch,), keys, dtype=torch.int32, device="cuda")
+        return draw(batch, heads, size), *pages, table, lengths
+
+    def plain(q: Any, k: Any, v: Any, table: Any, lengths: Any) -> Any:
+        k, v = (x[table.long()].flatten(1, 2).transpose(1, 2) for x in (k, v))
+        return reference_attention(q.unsqueeze(2), k, v)[0].squeeze(2)
+
+    def by_aiter(q: Any, k: Any, v: Any, table: Any, lengths: Any) -> Any:
+        out, starts = torch.empty_like(q), torch.arange(len(q) + 1, dtype=torch.int32, device="cuda")
+        most, scale = table.shape[1] * page, q.shape[2] ** -0.5
+        given = (starts, 1, lengths, most, scale, True, (-1, -1), table, 0, None, None, None)
+        aiter("unified_attention", "unified_attention")(q, k, v, out, *given)
+        return out
+
+    def fill(x: torch.Tensor) -> None:
+        if x.numel() == batch:
+            x.fill_(keys)
+        elif x.ndim == 2 or x.numel() == batch + 1:
+            x.copy_(torch.arange(x.numel(), dtype=torch.int32).view(x.shape))
+
+    yield Operation(
+        f"paged decode bf16 {batch} x {heads}/{kv_heads} x {keys} x {size}",
+        make,
+        functools.partial(make, 1, 8, 2, 2048),
+        2 * (2 * batch * kv_heads * keys * size + 2 * batch * heads * size) + 4 * batch * (keys // page + 1),
+        4 * batch * heads * keys * size // 1024,
+        plain,
+        {"ours": attention_paged, "aiter": by_aiter},
+        fill=fill,
+    )
+
+
 def gemm_operations() -> Iterator[Operation]:
     """Yield products with a weight, whose rows are contiguous."""
     for name, dtype in (("bf16", BF16), ("fp8", FP8)):
@@ -457,7 +553,14 @@ def attention_operations() -> Iterator[Operation]:
 
 def operations() -> dict[str, Operation]:
     """Return all operations by name."""
-    return {op.name: op for make in (row_operations, gemm_operations, attention_operations) for op in make()}
+    makers = (row_operations, gemm_operations, attention_operations, decode_operations, fp8_operations)
+    return {op.name: op for make in makers for op in make()}
+
+
+def libraries(op: Operation) -> tuple[str, ...]:
+    """Return who does ``op``, ours first. Products and attention are no kernels of inductor's: it calls a library."""
+    products = ("GEMM", "attention", "paged")
+    return (*op.calls, *([] if op.name.startswith(products) else ["inductor"]))
 
 
 # --- the table ---
@@ -469,12 +572,16 @@ def versions() -> dict[str, str]:
     return {n: importlib.metadata.version(n) for n in ("torch", "triton")} | peers
 
 
-def made_of(library: str) -> str:
-    """Return a digest of what a row is made of: versions, the model, and for our rows the kernels."""
-    folders = [ROOT / "cdna/cdna", *([ROOT / "rocm_guide/kernels"] if library == "ours" else [])]
-    files = [p for folder in folders for p in sorted(folder.rglob("*.py"))]
-    text = json.dumps(versions()).encode() + b"".join(p.read_bytes() for p in files)
-    return hashlib.sha256(text).hexdigest()[:12]
+def made_of(op: Operation, library: str) -> str:
+    """Return a digest of what a row is made of: versions, the model, and the kernels' source, types and options."""
+    digest = hashlib.sha256(json.dumps(versions()).encode())
+    for path in sorted((ROOT / "cdna/cdna").rglob("*.py")):
+        digest.update(path.read_bytes())
+    if library != "inductor":
+        with dry_run("gfx942", device="meta"), compiled_sources(skip=True) as seen:
+            op.calls[library](*op.make())
+        digest.update(digest_of(seen).encode())
+    return digest.hexdigest()[:12]
 
 
 def best_of_inductor(op: Operation) -> dict[str, Any]:
@@ -497,9 +604,10 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {}
     for name, op in operations().items():
         rows[name] = {}
-        for library in (*op.calls, *(["inductor"] if op.lengths is None and "attention" not in name else [])):
-            old, source = kept.get(name, {}).get(library), made_of(library)
-            if given.only not in name or (old and old["made_of"] == source):
+        for library in libraries(op):
+            old = kept.get(name, {}).get(library)
+            source = made_of(op, library) if given.only in name else ""
+            if not source or (old and old["made_of"] == source):
                 rows[name] |= {library: old} if old else {}
                 continue
             start = time.process_time()

@@ -598,7 +598,9 @@ class Problem(NamedTuple):
 
     def constants(self, tile: Tile, arch: str, causal: bool) -> dict[str, Any]:
         """Return the constants and compile options of a large kernel; a matrix unit takes 16 rows at least."""
-        for name, value, low, high in (("m", tile.m, 16, 512), ("n", tile.n, 16, 512), ("warps", tile.warps, 1, 32)):
+        limits = {"m": (16, 512), "n": (16, 512), "warps": (1, 32), "mfma": (16, 32)}
+        for name, (low, high) in limits.items():
+            value = getattr(tile, name)
             if not (isinstance(value, int) and low <= value <= high and value & (value - 1) == 0):
                 raise ValueError(f"tile has {name}={value!r}: give a power of two from {low} to {high}")
         found = {
