@@ -130,6 +130,8 @@ def aiter(module: str, name: str) -> Any:
         other: Any = types.ModuleType("aiter.ops.triton._triton_kernels.flash_attn_triton_amd")
         other.flash_attn_2 = None
         sys.modules |= {stub.__name__: stub for stub in (chip, other)}
+        top: Any = sys.modules["aiter"]
+        top.dtypes = importlib.import_module("aiter.utility.dtypes")
     return getattr(importlib.import_module(f"aiter.ops.triton.{module}"), name)
 
 
@@ -293,7 +295,7 @@ def error(op: Operation, call: Callable[..., Any]) -> float:
         wanted = op.plain(*(x.float() if x.is_floating_point() else x for x in inputs))
         results = call(*inputs)
     results, wanted = ([x] if isinstance(x, torch.Tensor) else list(x) for x in (results, wanted))
-    pairs = [(r.float().reshape(w.shape), w) for r, w in zip(results, wanted, strict=False)]
+    pairs = [(r.float().reshape(w.shape), w.float()) for r, w in zip(results, wanted, strict=False)]
     return max(((r - w).abs().max() / w.abs().max()).item() for r, w in pairs)
 
 
