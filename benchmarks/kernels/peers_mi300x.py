@@ -9,7 +9,8 @@ waves, LDS), what the whole grid does (instructions by class, bytes and lines as
 by the model of `cdna.predict`, the same for all. Memory is charged with each tensor of a launch once.
 
 Liger and aiter lie in a folder of their own, which the first run fills from the package index (`peers_mi300x.txt` pins
-them); inductor is this torch's, with the best of the tiles that it would try. A row that is stored
+them); inductor is this torch's, with the best of the tiles that it would try, and without its
+passes over the graph, so that its softmax reads a row three times. A row that is stored
 for these versions, model and kernels is kept, so a run goes on where it was stopped. `--only TEXT` works out the
 operations whose names hold TEXT. Writes results/peers_mi300x.json, .png and .svg.
 """
@@ -670,7 +671,7 @@ def draw_picture(rows: dict[str, Any]) -> None:
     ax.axvline(1, color="#333333", linewidth=1)
     ax.set_yticks(range(len(rows)), list(rows), fontsize=8)
     ax.invert_yaxis()
-    ax.set_xlabel("likely time on an MI300X by one model, as a multiple of ours (to the right: ours is ahead)")
+    ax.set_xlabel("likely time by one model, as a multiple of ours")
     ax.set_title("Computed from gfx942 code, not measured")
     ax.legend(loc="lower right")
     for kind in ("png", "svg"):
