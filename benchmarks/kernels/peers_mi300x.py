@@ -162,9 +162,11 @@ class _InductorKernel:
 
 def inductor(plain: Callable[..., Any], inputs: Tensors, folder: Path) -> list[Callable[..., Any]]:
     """Return inductor's code for ``plain`` as functions, one for each choice of tiles that it would try."""
-    code = inductor_code(plain, inputs)
-    tuners = {kernel.name: load_kernel(kernel, folder) for kernel in extract_kernels(code)}
-    body = next(n for n in ast.walk(ast.parse(code)) if isinstance(n, ast.FunctionDef) and n.name == "call")
+    text = inductor_code(plain, inputs)
+    tuners = {kernel.name: load_kernel(kernel, folder) for kernel in extract_kernels(text)}
+    body = next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef) and n.name == "call")
+    whole = compile(ast.Module([body], []), "inductor's output_code.py", "exec")
+    code = next(c for c in whole.co_consts if isinstance(c, types.CodeType))
     here = types.SimpleNamespace(_DeviceGuard=lambda _: contextlib.nullcontext(), set_device=lambda _: None)
     names = {
         "torch": types.SimpleNamespace(cuda=here, **{str(t)[6:]: t for t in (torch.float32, BF16, FP8)}),
@@ -176,8 +178,8 @@ def inductor(plain: Callable[..., Any], inputs: Tensors, folder: Path) -> list[C
 
     def choose(choice: int) -> Callable[..., Any]:
         space: dict[str, Any] = names | {name: _InductorKernel(tuner, choice) for name, tuner in tuners.items()}
-        exec(compile(ast.Module([body], []), "inductor's output_code.py", "exec"), space)  # noqa: S102
-        return lambda *inputs: space["call"](None, list(inputs))
+        function = types.FunctionType(code, space)
+        return lambda *inputs: function(None, list(inputs))
 
     return [choose(n) for n in range(max(len(tuner.configs) for tuner in tuners.values()))]
 
@@ -362,24 +364,36 @@ def row_operations() -> Iterator[Operation]:
         return importlib.import_module("liger_kernel.ops.utils").calculate_settings(cols)
 
     yield operation(
-        "softmax", 16384, (2, 0, 0), plain=lambda x: torch.softmax(x.float(), -1).to(x.dtype),
+        "softmax",
+        16384,
+        (2, 0, 0),
+        plain=lambda x: torch.softmax(x.float(), -1).to(x.dtype),
         calls={
             "ours": softmax_forward,
             "liger": lambda x: liger("softmax", "_softmax_forward")(x)[0],
             "aiter": lambda x: aiter("softmax", "softmax")(x),
         },
-    )  # fmt: skip
+    )
     yield operation(
-        "RMSNorm", 16384, (2, 1, 1), per_column=1, plain=rms,
+        "RMSNorm",
+        16384,
+        (2, 1, 1),
+        per_column=1,
+        plain=rms,
         calls={
             "ours": rms_norm_forward,
             "liger": lambda x, w: liger("rms_norm", "rms_norm_forward")(x, w, 1e-6, 0.0, "llama", None)[::2],
             "aiter": lambda x, w: aiter("rmsnorm", "_rmsnorm_forward")(x, w, 1e-6),
         },
-    )  # fmt: skip
+    )
     parts = 4 * MI300X.units * 16384
     yield operation(
-        "RMSNorm backward", 16384, (3, 2, 1), per_column=1, per_row=1, plain=rms_backward,
+        "RMSNorm backward",
+        16384,
+        (3, 2, 1),
+        per_column=1,
+        per_row=1,
+        plain=rms_backward,
         calls={
             "ours": rms_norm_backward,
             "liger": lambda x, w, dy, rstd: liger("rms_norm", "rms_norm_backward")(
@@ -388,24 +402,33 @@ def row_operations() -> Iterator[Operation]:
             "aiter": lambda x, w, dy, rstd: aiter("rmsnorm", "_rmsnorm_backward")(dy, x, w, rstd),
         },
         torch_bytes={"liger": parts},
-    )  # fmt: skip
+    )
     yield operation(
-        "LayerNorm", 8192, (2, 2, 2), per_column=2, plain=layer,
+        "LayerNorm",
+        8192,
+        (2, 2, 2),
+        per_column=2,
+        plain=layer,
         calls={
             "ours": layer_norm_forward,
             "liger": lambda x, w, b: liger("layer_norm", "layer_norm_forward")(x, w, b, 1e-5)[0],
             "aiter": aiter_layer,
         },
-    )  # fmt: skip
+    )
     yield operation(
-        "LayerNorm backward", 8192, (3, 3, 2), per_column=1, per_row=2, plain=layer_backward,
+        "LayerNorm backward",
+        8192,
+        (3, 3, 2),
+        per_column=1,
+        per_row=2,
+        plain=layer_backward,
         calls={
             "ours": layer_norm_backward,
             "liger": lambda x, w, dy, mean, rstd: liger("layer_norm", "layer_norm_backward")(dy, x, w, w, mean, rstd),
             "aiter": aiter_layer_backward,
         },
         torch_bytes={"liger": parts, "aiter": 2 * 256 * 4 * 8192},  # sums of parts; zeros that the kernel adds to
-    )  # fmt: skip
+    )
 
 
 def fp8_operations() -> Iterator[Operation]:
