@@ -299,7 +299,7 @@ def error(op: Operation, call: Callable[..., Any]) -> float:
         results = call(*inputs)
     results, wanted = ([x] if isinstance(x, torch.Tensor) else list(x) for x in (results, wanted))
     pairs = [(r.float().reshape(w.shape), w.float()) for r, w in zip(results, wanted, strict=False)]
-    return max(((r - w).abs().max() / w.abs().max()).item() for r, w in pairs)
+    return max(float((r - w).abs().max() / w.abs().max()) for r, w in pairs)
 
 
 # --- the operations ---
@@ -359,7 +359,7 @@ def row_operations() -> Iterator[Operation]:
         dx, dw, db = torch.empty_like(x), torch.empty_like(w), torch.empty_like(w)
         return aiter("norm", "_layernorm_backward")(dy, dx, dw, db, x, w, mean, rstd)
 
-    def liger_settings(cols: int) -> tuple[int, int]:
+    def liger_settings(cols: int) -> Any:
         _use_folder()
         return importlib.import_module("liger_kernel.ops.utils").calculate_settings(cols)
 
@@ -465,7 +465,10 @@ def fp8_operations() -> Iterator[Operation]:
 
     floor, elements, step = 7 * rows * cols + 2 * cols, rows * cols, 0.07  # fp8 has steps of 16 near 240
     small = functools.partial(make, 4)
-    calls = {"ours": lambda x, r, w: rmsnorm_fp8(x, r, w, static)[:2], "aiter": by_aiter}
+    calls: dict[str, Callable[..., Any]] = {
+        "ours": lambda x, r, w: rmsnorm_fp8(x, r, w, static)[:2],
+        "aiter": by_aiter,
+    }
     yield Operation("add, RMSNorm, FP8 2048 x 16384", make, small, floor, elements, plain, calls, close=step)
     calls, floor = {"ours": rmsnorm_fp8, "aiter": by_aiter_rows}, floor + 4 * rows
     name = "add, RMSNorm, FP8 by rows 2048 x 16384"

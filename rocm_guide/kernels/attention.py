@@ -507,6 +507,7 @@ class Tile(NamedTuple):
     warps: int
     stages: int = 1
     mfma: int = 16  #: AMD: rows of a matrix instruction; the accumulator of 16 takes a quarter of the registers of 32's
+    by_hand: bool = False  #: forward: round to bf16 with an addition and a shift, where the GPU cannot convert
 
 
 #: By architecture and longest head: the tile forward, the same with a matrix bias or dropout, which need registers too,
@@ -516,7 +517,13 @@ class Tile(NamedTuple):
 TILES = {
     "gfx942": {
         64: (Tile(128, 64, 4), Tile(128, 32, 4), Tile(64, 64, 4), Tile(64, 64, 4), Tile(64, 64, 4)),
-        128: (Tile(128, 32, 4, mfma=32), Tile(128, 32, 4), Tile(32, 64, 4), Tile(16, 64, 4), Tile(64, 32, 4)),
+        128: (
+            Tile(128, 32, 4, mfma=32, by_hand=True),
+            Tile(128, 32, 4),
+            Tile(32, 64, 4),
+            Tile(16, 64, 4),
+            Tile(64, 32, 4),
+        ),
         256: (Tile(64, 32, 4), Tile(64, 32, 4), Tile(16, 32, 4), Tile(16, 32, 4), Tile(64, 16, 4)),
     },
     "sm_90": {
@@ -743,7 +750,7 @@ def attention_forward(
     counter = torch.zeros(1, dtype=torch.int32, device=q.device) if schedule == "dynamic" else None
     if programs:
         given = (q, k, v, out, lse, counter, *heads_second(out, layout)[1][:3], *problem.arguments)
-        constants["BY_HAND"] = q.dtype == torch.bfloat16 and arch in ("gfx90a", "gfx942")
+        constants["BY_HAND"] = tile.by_hand and q.dtype == torch.bfloat16
         attention_forward_kernel[(programs,)](*given, UNIT=problem.unit, SCHEDULE=schedule, **constants)
     return out, lse
 
