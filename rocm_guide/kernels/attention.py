@@ -159,10 +159,23 @@ def keep_tile(s, i, j, row0, column0, bh, drop_below, seed):
 
 
 @triton.jit
+def narrow(p, dtype: tl.constexpr, BY_HAND: tl.constexpr):
+    """Return ``p`` in the type of the values. BY_HAND rounds to bf16 with an addition and a shift: two instructions.
+
+    CDNA 3 cannot convert to bf16, and the compiler's five also look for NaN and for ties. Here a tie is rounded up. A
+    row with a NaN has one in its sum too, which divides it in the end.
+    """
+    if BY_HAND:
+        bits = p.to(tl.uint32, bitcast=True) + 0x8000
+        return (bits >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
+    return p.to(dtype)
+
+
+@triton.jit
 def _query_tile(
     tile, q, k, v, out, lse, of_q, of_k, of_v, of_out, of_bias, extras, sizes, scale, drop,
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-    UNIT: tl.constexpr, STAGES: tl.constexpr,
+    UNIT: tl.constexpr, STAGES: tl.constexpr, BY_HAND: tl.constexpr,
 ):  # fmt: skip
     """Attend with one tile of BLOCK_M queries of one head to all keys that it may see."""
     bias, slopes, cu_q, cu_k = extras
@@ -215,7 +228,7 @@ def _query_tile(
                     p = tl.where(keep_tile(s, i, j, row0, n, bh, drop[0], drop[1]), p, 0.0)
                 acc = acc * shrink[:, None]
                 values = load_rows(v, n, len_k, of_v[2], of_v[3], D, BLOCK_N, COLUMNS, UNIT, MASKED)
-                acc = tl.dot(p.to(values.dtype), values, acc, input_precision="ieee")
+                acc = tl.dot(narrow(p, values.dtype, BY_HAND), values, acc, input_precision="ieee")
                 m = m_new
         # A row that saw no key gives 0, and the logarithm of its empty sum is -inf.
         some = total > 0.0
@@ -240,7 +253,7 @@ def attention_forward_kernel(
     bias_batch, bias_head, bias_row, bias_one, slope_batch,
     rows, sequences, heads, group, twice_q, twice_k, scale, drop_below, seed, drop_factor,
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-    UNIT: tl.constexpr, STAGES: tl.constexpr, SCHEDULE: tl.constexpr,
+    UNIT: tl.constexpr, STAGES: tl.constexpr, BY_HAND: tl.constexpr, SCHEDULE: tl.constexpr,
 ):  # fmt: skip
     """One program per tile ("grid"), or as many programs as fit the GPU, which take the tiles in turn ("fixed") or
     from a common counter as they get free ("dynamic")."""
@@ -273,6 +286,7 @@ def attention_forward_kernel(
             CAUSAL,
             UNIT,
             STAGES,
+            BY_HAND,
         )
     else:
         if SCHEDULE == "dynamic":
@@ -301,6 +315,7 @@ def attention_forward_kernel(
                 CAUSAL,
                 UNIT,
                 STAGES,
+                BY_HAND,
             )
             if SCHEDULE == "dynamic":
                 tile = tl.atomic_add(counter, 1)
@@ -491,6 +506,8 @@ class Tile(NamedTuple):
     n: int
     warps: int
     stages: int = 1
+    mfma: int = 16  #: AMD: rows of a matrix instruction; the accumulator of 16 takes a quarter of the registers of 32's
+    by_hand: bool = False  #: forward: round to bf16 with an addition and a shift, where the GPU cannot convert
 
 
 #: By architecture and longest head: the tile forward, the same with a matrix bias or dropout, which need registers too,
@@ -500,7 +517,13 @@ class Tile(NamedTuple):
 TILES = {
     "gfx942": {
         64: (Tile(128, 64, 4), Tile(128, 32, 4), Tile(64, 64, 4), Tile(64, 64, 4), Tile(64, 64, 4)),
-        128: (Tile(128, 32, 4), Tile(128, 32, 4), Tile(32, 64, 4), Tile(16, 64, 4), Tile(64, 32, 4)),
+        128: (
+            Tile(128, 32, 4, mfma=32, by_hand=True),
+            Tile(128, 32, 4),
+            Tile(32, 64, 4),
+            Tile(16, 64, 4),
+            Tile(64, 32, 4),
+        ),
         256: (Tile(64, 32, 4), Tile(64, 32, 4), Tile(16, 32, 4), Tile(16, 32, 4), Tile(64, 16, 4)),
     },
     "sm_90": {
@@ -582,7 +605,9 @@ class Problem(NamedTuple):
 
     def constants(self, tile: Tile, arch: str, causal: bool) -> dict[str, Any]:
         """Return the constants and compile options of a large kernel; a matrix unit takes 16 rows at least."""
-        for name, value, low, high in (("m", tile.m, 16, 512), ("n", tile.n, 16, 512), ("warps", tile.warps, 1, 32)):
+        limits = {"m": (16, 512), "n": (16, 512), "warps": (1, 32), "mfma": (16, 32)}
+        for name, (low, high) in limits.items():
+            value = getattr(tile, name)
             if not (isinstance(value, int) and low <= value <= high and value & (value - 1) == 0):
                 raise ValueError(f"tile has {name}={value!r}: give a power of two from {low} to {high}")
         found = {
@@ -594,8 +619,8 @@ class Problem(NamedTuple):
             "STAGES": tile.stages,
             "num_stages": tile.stages,
         }
-        # On AMD the 16x16 matrix instructions: their accumulator takes a quarter of the registers of the 32x32 ones.
-        return found | {"num_warps": tile.warps} | ({"matrix_instr_nonkdim": 16} if arch.startswith("gfx") else {})
+        amd = {"matrix_instr_nonkdim": tile.mfma} if arch.startswith("gfx") else {}
+        return found | {"num_warps": tile.warps} | amd
 
 
 OPTIONS = ("bias", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "layout", "scale", "causal", "dropout", "seed",
@@ -725,6 +750,7 @@ def attention_forward(
     counter = torch.zeros(1, dtype=torch.int32, device=q.device) if schedule == "dynamic" else None
     if programs:
         given = (q, k, v, out, lse, counter, *heads_second(out, layout)[1][:3], *problem.arguments)
+        constants["BY_HAND"] = tile.by_hand and q.dtype == torch.bfloat16
         attention_forward_kernel[(programs,)](*given, UNIT=problem.unit, SCHEDULE=schedule, **constants)
     return out, lse
 

@@ -239,13 +239,14 @@ class GemmTile(NamedTuple):
 
 
 #: Tiles by architecture and bits of the element type. gfx942 was chosen from its compiled code (notebook 31), its
-#: speeds are estimates; sm_90 was measured (benchmarks/kernels/gemm.py). Other GPUs take gfx942's.
+#: speeds of 256 and 128 rows by a model (benchmarks/kernels/peers_mi300x.py), those below are estimates; sm_90 was
+#: measured (benchmarks/kernels/gemm.py). Other GPUs take gfx942's.
 CONFIGS: dict[str, dict[int, tuple[GemmTile, ...]]] = {
     "gfx942": {
         32: (GemmTile(128, 128, 32, 8), GemmTile(64, 64, 32, 4, speed=0.7), GemmTile(32, 32, 32, 2, speed=0.4)),
-        16: (GemmTile(256, 256, 32, 8), GemmTile(128, 128, 64, 8, speed=0.85), GemmTile(64, 64, 64, 4, speed=0.6),
-             GemmTile(32, 32, 64, 2, speed=0.3)),
-        8: (GemmTile(256, 256, 64, 8), GemmTile(128, 128, 128, 8, speed=0.85), GemmTile(64, 64, 128, 4, speed=0.6),
+        16: (GemmTile(256, 256, 64, 8), GemmTile(256, 256, 32, 8, speed=0.98), GemmTile(128, 128, 64, 8, speed=0.78),
+             GemmTile(64, 64, 64, 4, speed=0.6), GemmTile(32, 32, 64, 2, speed=0.3)),
+        8: (GemmTile(256, 256, 64, 8), GemmTile(128, 128, 128, 8, speed=0.63), GemmTile(64, 64, 128, 4, speed=0.6),
             GemmTile(32, 32, 128, 2, speed=0.3)),
     },
     "sm_90": {
@@ -290,14 +291,15 @@ def pick_gemm_tile(
     arch: str,
     units: int,
     *,
+    k: int = 0,
     aligned: bool = True,
     weight: bool = False,
     activation: str = "none",
 ) -> GemmTile:
     """Return the tile with the highest speed times the share of ``units`` compute units that its grid keeps busy.
 
-    Operands that are not ``aligned`` get the tile of :data:`RAGGED` where there is one. ``weight``: B is contiguous
-    along K.
+    Operands that are not ``aligned`` get the tile of :data:`RAGGED` where there is one. ``k``: where it is no multiple
+    of a tile's, masks are needed, for which the deepest tile has no registers. ``weight``: B is contiguous along K.
 
     Raises:
         ValueError: no configuration for elements of that many bits.
@@ -315,8 +317,13 @@ def pick_gemm_tile(
         tiles = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn)
         return float(tile.speed * tiles / (triton.cdiv(tiles, units) * units))
 
-    # erf needs many registers beside the accumulator: on gfx942 a tile of 256 x 256 would spill more than 200 of them.
-    best = max((t for t in table[bits] if activation != "gelu" or t.bm * t.bn < 256 * 256), key=rate)
+    def fits(tile: GemmTile) -> bool:
+        # erf needs many registers beside the accumulator: on gfx942 a tile of 256 x 256 would spill more than 200 of
+        # them, and masks along K up to 14 of one that is 128 bytes deep.
+        large = tile.bm * tile.bn >= 256 * 256
+        return not large or (activation != "gelu" and (k % tile.bk == 0 or tile.bk * bits < 64 * 16))
+
+    best = max(filter(fits, table[bits]), key=rate)
     if weight and arch == "sm_90" and bits <= 16 and best.bn > best.bm:  # measured: then the tile is better upright
         return best._replace(bm=best.bn, bn=best.bm)
     return best
@@ -472,7 +479,7 @@ def gemm(
     c = torch.empty((m, n), dtype=out_dtype, device=a.device)
     if m == 0 or n == 0:
         return c
-    kind: dict[str, Any] = {"aligned": is_aligned(a, b), "weight": b.stride(0) == 1, "activation": activation}
+    kind: dict[str, Any] = {"k": k, "aligned": is_aligned(a, b), "weight": b.stride(0) == 1, "activation": activation}
     t = tile or pick_gemm_tile(m, n, 8 * a.element_size(), arch, unit_count(a), **kind)
     # A descriptor costs the host microseconds. Below 1e9 operations the host is what one waits for.
     described = t.descriptors and (tile is not None or 2 * m * n * k >= 1e9)

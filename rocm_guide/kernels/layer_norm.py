@@ -215,22 +215,23 @@ class Tile(NamedTuple):
 #: to eight waves on a SIMD, 128-bit loads), sm_90 by measurement (NVIDIA H100). Other GPUs take gfx942's.
 FORWARD = {
     "gfx942": (Tile(128, 16, 4), Tile(512, 4, 4), Tile(1024, 2, 4), Tile(2048, 1, 4),
-               Tile(4096, 1, 4, defer_weight=True), Tile(8192, 1, 8, defer_weight=True),
-               Tile(32768, 1, 16, defer_weight=True), Tile(8192, 1, 16, blocked=True)),
+               Tile(4096, 1, 4, defer_weight=True), Tile(8192, 1, 4, defer_weight=True, aligned=True),
+               Tile(8192, 1, 8, defer_weight=True), Tile(32768, 1, 16, defer_weight=True),
+               Tile(8192, 1, 16, blocked=True)),
     "sm_90": (Tile(128, 16, 4), Tile(512, 4, 4), Tile(1024, 2, 4), Tile(2048, 2, 4), Tile(4096, 1, 8),
               Tile(8192, 1, 16, defer_weight=True), Tile(16384, 1, 16, defer_weight=True), Tile(32768, 1, 32),
               Tile(16384, 1, 32, blocked=True)),
 }  # fmt: skip
 BACKWARD = {
     "gfx942": (Tile(128, 16, 4, 4), Tile(512, 4, 4, 4), Tile(1024, 2, 4, 4), Tile(2048, 1, 4, 4), Tile(4096, 1, 8, 2),
-               Tile(8192, 1, 8, 2, aligned=True), Tile(8192, 1, 16), Tile(16384, 1, 16, reload=True, aligned=True),
+               Tile(8192, 1, 8, aligned=True), Tile(8192, 1, 16), Tile(16384, 1, 16, reload=True, aligned=True),
                Tile(8192, 1, 16, blocked=True)),
     "sm_90": (Tile(128, 16, 4, 4), Tile(512, 8, 4, 4), Tile(1024, 4, 4, 4), Tile(2048, 4, 8, stages=3),
               Tile(4096, 2, 8, stages=3), Tile(8192, 1, 8, stages=3), Tile(16384, 1, 16, reload=True),
               Tile(16384, 1, 32, blocked=True)),
 }  # fmt: skip
 #: (rows, columns, warps) of :func:`column_sums`.
-SUMS = {"gfx942": (16, 128, 4), "sm_90": (8, 32, 8), "interpreter": (16, 1024, 1)}
+SUMS = {"gfx942": (128, 32, 8), "sm_90": (8, 32, 8), "interpreter": (16, 1024, 1)}
 
 
 def architecture(x: torch.Tensor) -> str:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import pytest
 import torch
 import triton
+import triton.language as tl
 
 from cdna.run import RunError
 from cdna.run.launches import executed_on_gfx942
+from rocm_guide.kernels.attention import narrow
 from rocm_guide.kernels.resource_table import read_rows
 from tests.kernels import gfx942_attention, gfx942_gemm, gfx942_rows
 
@@ -45,3 +47,23 @@ def test_every_kernel_of_the_table_is_here():
     """All but a dozen-line example of the notebooks, which has no module of its own."""
     table = {row.kernel for row in read_rows()[1]}
     assert not table - {k for case in CASES.values() for k in case.kernels}
+
+
+@triton.jit
+def narrowed(x, y, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(y + i, narrow(tl.load(x + i), tl.bfloat16, True))
+
+
+def test_rounding_by_hand_is_to_the_nearest_and_up_at_a_tie():
+    x = torch.rand(1024, generator=torch.Generator().manual_seed(0))
+    ties = torch.arange(0x3F00_8000, 0x3F00_8000 + (120 << 16), 1 << 16, dtype=torch.int32).view(torch.float32)
+    x[: len(ties)], x[-3:] = ties, torch.tensor([0.0, 1.0, float("nan")])
+    y = torch.empty(1024, dtype=torch.bfloat16)
+    with executed_on_gfx942():
+        narrowed[(1,)](x, y, N=1024)
+    up = ties + 2.0**-9  # half a step of bf16 from 0.5 on
+    assert torch.equal(y[: len(ties)].float(), up) and torch.equal(
+        y[len(ties) : -1], x[len(ties) : -1].to(torch.bfloat16)
+    )
+    assert y[-1].isnan()

@@ -49,7 +49,8 @@ def events_of(kernel: Any, grid: Any, arguments: Any, workgroup: int = 0, limit:
                 events[w.index].append(watch.event(o, active))
     machine.counters.watch = None
     start = State(0, {}, {}, [], 0, 0, ())
-    return Recording(machine.program.name, machine.code, 0, 0, start, 0, 0, machine.lds_bytes, events=events)
+    name, lds, counters = machine.program.name, machine.lds_bytes, machine.counters
+    return Recording(name, machine.code, 0, 0, start, 0, 0, lds, events=events, counters=counters)
 
 
 def steady_cycles(

@@ -36,9 +36,10 @@ from rocm_guide.kernels.table_measure import compiled_sources, digest_of
 from rocm_guide.observe.measure.cases import CASES, Case
 from rocm_guide.observe.measure.predictions import Launched, Prediction
 
-__all__ = ["case_source", "makespan", "predict_all", "predict_case"]
+__all__ = ["L2_BYTES", "case_source", "makespan", "predict_all", "predict_case", "with_memory"]
 
-_L2_BYTES = 2048  # a cycle, from the L2 of one XCD
+#: Bytes a cycle from the L2 of one XCD.
+L2_BYTES = 2048
 _LIMIT = 20_000_000  # steps of a workgroup; a long sum takes millions
 #: Products whose loop is executed for two short lengths of K, and the rest of it taken to go on like that.
 _SHORT = {"gemm": (512, 1024), "stream-K": (512, 1024)}
@@ -60,7 +61,7 @@ def case_source(case: Case) -> str:
     with dry_run("gfx942", device="meta"), compiled_sources(skip=True) as seen:
         case.make()[0]()
     spec = gpu("MI300X")
-    charged = [astuple(Costs()), _L2_BYTES, CACHE_TB_S, spec.units, spec.bandwidth_tb_s, spec.flops["fp32"]]
+    charged = [astuple(Costs()), L2_BYTES, CACHE_TB_S, spec.units, spec.bandwidth_tb_s, spec.flops["fp32"]]
     how = [_beginning(case.name, _SHORT), _beginning(case.name, _UNEQUAL), case.nbytes]
     text = json.dumps([digest_of(seen), charged, how])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -81,12 +82,12 @@ def _launches(case: Case) -> list[tuple[Any, tuple[int, int, int], dict[str, Any
     return [(*f, n) for f, n in zip(found, resident, strict=True)]
 
 
-def _with_memory(value: Any) -> Any:
+def with_memory(value: Any) -> Any:
     """Return the argument with zeros where a tensor had no memory."""
     import torch
 
     if isinstance(value, tuple | list):
-        return tuple(map(_with_memory, value))
+        return tuple(map(with_memory, value))
     if hasattr(value, "base") and isinstance(value.base, torch.Tensor):  # Triton's view of a tensor as another type
         value = value.base
     if not isinstance(value, torch.Tensor):
@@ -161,7 +162,7 @@ def _predict_launch(
     """Predict one launch, and the lines that all its workgroups ask of the L2."""
     spec = gpu("MI300X")
     count = math.prod(grid)
-    arguments = {n: _with_memory(v) for n, v in arguments.items()}
+    arguments = {n: with_memory(v) for n, v in arguments.items()}
     short = _beginning(case.name, _SHORT)
     whole = float(arguments["K"]) if short else 0.0
     samples = _beginning(case.name, _UNEQUAL) or 1
@@ -213,7 +214,7 @@ def predict_case(case: Case) -> Prediction:
     found = [_predict_launch(case, *one) for one in _launches(case)]
     parts = {
         "compute units": sum(launched.cycles for launched, _ in found) / mhz,
-        "L2": sum(lines for _, lines in found) * LINE / (_L2_BYTES * spec.dies * mhz),
+        "L2": sum(lines for _, lines in found) * LINE / (L2_BYTES * spec.dies * mhz),
         "HBM": case.nbytes / spec.bandwidth_tb_s / 1e6,
     }
     return Prediction(case.name, parts, tuple(launched for launched, _ in found), case_source(case))

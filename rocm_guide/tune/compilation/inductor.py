@@ -24,7 +24,7 @@ from rocm_guide.common.base import GuideError, write_text
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["extract_kernels", "inductor_code", "inspect_kernels"]
+__all__ = ["extract_kernels", "inductor_code", "inspect_kernels", "load_kernel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def inspect_kernels(kernels: Sequence[InductorKernel], *, arch: str = "gfx942") 
     reports = []
     with tempfile.TemporaryDirectory() as folder, _as_gpu(arch):
         for kernel in kernels:
-            tuner = _load(kernel, Path(folder))
+            tuner = load_kernel(kernel, Path(folder))
             meta = tuner.triton_meta
             # Inductor tells Triton which arguments are multiples of 16; the compiler's load widths depend on it.
             aligned = {index[0] for index in _aligned(meta)}
@@ -243,7 +243,7 @@ def _aligned(meta: dict[str, Any]) -> list[tuple[int, ...]]:
     return [tuple(k) for k, v in first.items() if ["tt.divisibility", 16] in v] if isinstance(first, dict) else []
 
 
-def _load(kernel: InductorKernel, folder: Path) -> Any:
+def load_kernel(kernel: InductorKernel, folder: Path) -> Any:
     """Load the kernel with its launch choices, as inductor's own decorator builds it.
     Triton needs the source in a file.
     """

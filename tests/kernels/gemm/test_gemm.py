@@ -141,6 +141,11 @@ def test_pick_tile_fills_the_gpu():
     for m, n in ((300, 5000), (4096, 4096), (8192, 1000)):
         tile = pick_gemm_tile(m, n, 16, "gfx942", 304)
         assert -(-m // tile.bm) * -(-n // tile.bn) > 152, "at least half of the compute units have work"
+    # 43 x 32 tiles of 128 are more even over 304 units than 688 of 256, which are faster all the same.
+    assert {pick_gemm_tile(4096, 11008, bits, "gfx942", 304, k=4096).bm for bits in (16, 8)} == {256}
+    # Masks along K spill where a tile is 128 bytes deep.
+    assert [pick_gemm_tile(8192, 8192, 16, "gfx942", 304, k=k).bk for k in (8192, 8224, 8200)] == [64, 32, 32]
+    assert pick_gemm_tile(8192, 8192, 8, "gfx942", 304, k=8200).bk == 64
     upright = pick_gemm_tile(8192, 8192, 16, "sm_90", 132, weight=True)
     assert (upright.bm, upright.bn) == (256, 128) and pick_gemm_tile(8192, 8192, 16, "sm_90", 132).bn == 256
     with pytest.raises(ValueError, match="64 bits"):

@@ -8,21 +8,23 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+import torch
 import triton
 from typer.testing import CliRunner
 
 from cdna.predict.published import _data, attention_time
 from cdna.predict.specs import gpu
 from course.__main__ import app
+from rocm_guide.kernels.attention import Tile, attention_forward
 from rocm_guide.observe.measure import predict, predictions
 from rocm_guide.observe.measure.cases import CASES, Case, _attention, predicted_us
 from rocm_guide.observe.measure.predict import (
     _cycles,
     _executed,
     _launches,
-    _with_memory,
     case_source,
     predict_case,
+    with_memory,
 )
 from rocm_guide.observe.measure.predictions import (
     PredictionError,
@@ -47,11 +49,25 @@ def test_every_case_has_one_and_none_beats_the_roofline():
     assert len(found["decode bf16 16 x 32/8 heads x 8192 x 128"].launches) == 2
 
 
-@pytest.mark.parametrize(("causal", "within"), [(False, 0.01), (True, 0.1)])
-def test_the_published_attention_points_stand_on_the_cycles_of_this_kernel(causal, within):
-    p = read_predictions()[f"attention {'causal ' if causal else ''}bf16 32 x 4096 x 128"]
-    counted = attention_time(1, 32, 4096, 4096, 128, causal=causal)
-    assert counted.parts["compute units"] == pytest.approx(p.parts["compute units"], rel=within)
+def test_a_causal_launch_has_the_share_of_the_published_points():
+    full, causal = (read_predictions()[f"attention {c}bf16 32 x 4096 x 128"] for c in ("", "causal "))
+    counted = [attention_time(1, 32, 4096, 4096, 128, causal=c).parts["compute units"] for c in (False, True)]
+    share = causal.parts["compute units"] / full.parts["compute units"]
+    assert counted[1] / counted[0] == pytest.approx(share, rel=0.1)
+
+
+@same_compiler
+@pytest.mark.slow
+def test_the_published_attention_points_stand_on_the_cycles_of_this_kernel():
+    """With 16 x 16 matrix instructions and the compiler's rounding, as in the kernels that were published."""
+
+    def make():
+        q = torch.empty(1, 32, 4096, 128, dtype=torch.bfloat16, device="cuda")
+        return [partial(attention_forward, q, q, q, tile=Tile(128, 32, 4))]
+
+    p = predict_case(Case("attention", "34", make, 1, 1, "bf16"))
+    counted = attention_time(1, 32, 4096, 4096, 128)
+    assert counted.parts["compute units"] == pytest.approx(p.parts["compute units"], rel=0.01)
 
 
 @same_compiler
@@ -61,7 +77,7 @@ def test_heads_of_64_take_the_cycles_that_were_counted():
     for keys in (512, 1024):
         case = Case("attention", "34", partial(_attention, False, 1, keys, 64), 1, 1, "bf16")
         ((compiled, grid, arguments, _),) = _launches(case)
-        runs = _executed(compiled, grid, {n: _with_memory(v) for n, v in arguments.items()}, 0, None)
+        runs = _executed(compiled, grid, {n: with_memory(v) for n, v in arguments.items()}, 0, None)
         cycles[keys] = [_cycles(runs, groups, 0) for groups in (1, 2)]
     for groups, counted in enumerate(("one", "two")):
         start, each = _data()["attention"]["64"][counted]
@@ -90,7 +106,7 @@ def test_a_digest_follows_kernel_options_and_charges(monkeypatch):
     before = case_source(case)
     assert case_source(case) == before
     with monkeypatch.context() as m:
-        m.setattr(predict, "_L2_BYTES", 1024)
+        m.setattr(predict, "L2_BYTES", 1024)
         assert case_source(case) != before
     rungs = list(gemm_ladder.RUNGS)
     for change in ({"constants": {"BM": 32, "BN": 64}}, {"options": {"num_warps": 8}}, {"kernel": rungs[2].kernel}):
@@ -123,7 +139,7 @@ def test_sums_that_are_extrapolated_go_on_as_they_began(monkeypatch):
     """The loop of a product is executed for two short lengths of K; a longer one gives what these promised."""
     case = CASES["gemm bf16 4096"]
     (launch,) = predict._launches(case)
-    arguments = {n: predict._with_memory(v) for n, v in launch[2].items()}
+    arguments = {n: predict.with_memory(v) for n, v in launch[2].items()}
     short = predict._executed(launch[0], launch[1], arguments, 0, (512, 1024))
     long = predict._executed(launch[0], launch[1], arguments, 0, (512, 2048))[1:]
     assert predict._cycles(short, 1, 2048.0) == pytest.approx(predict._cycles(long, 1, 0.0), rel=0.02)
