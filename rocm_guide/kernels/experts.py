@@ -38,7 +38,7 @@ def sort_by_expert(index: torch.Tensor, experts: int, block: int) -> tuple[torch
 
     >>> slots, owner = sort_by_expert(torch.tensor([[2, 0], [2, 1], [2, 0]]), 4, 2)
     >>> slots.tolist(), owner.tolist()
-    ([[1, 5], [3, 6], [0, 2], [4, 6]], [0, 1, 2, 2])
+    ([[1, 5], [3, 6], [0, 2], [4, 6], [6, 6]], [0, 1, 2, 2, 4])
     """
     flat = index.reshape(-1)
     pairs, here = flat.numel(), index.device
