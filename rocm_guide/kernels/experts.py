@@ -38,7 +38,7 @@ def sort_by_expert(index: torch.Tensor, experts: int, block: int) -> tuple[torch
 
     >>> slots, owner = sort_by_expert(torch.tensor([[2, 0], [2, 1], [2, 0]]), 4, 2)
     >>> slots.tolist(), owner.tolist()
-    ([[1, 5], [3, 6], [0, 2], [4, 6]], [0, 1, 2, 2])
+    ([[1, 5], [3, 6], [0, 2], [4, 6], [6, 6]], [0, 1, 2, 2, 4])
     """
     flat = index.reshape(-1)
     pairs, here = flat.numel(), index.device
@@ -61,9 +61,24 @@ def sort_by_expert(index: torch.Tensor, experts: int, block: int) -> tuple[torch
 
 @triton.jit(do_not_specialize=["pairs", "experts", "PER"])
 def gate_up_kernel(
-    x_ptr, w_ptr, slot_ptr, owner_ptr, out_ptr, pairs, experts, N, K, PER, stride_x, stride_e, stride_n,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN_K: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    w_ptr,
+    slot_ptr,
+    owner_ptr,
+    out_ptr,
+    pairs,
+    experts,
+    N,
+    K,
+    PER,
+    stride_x,
+    stride_e,
+    stride_n,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    EVEN_K: tl.constexpr,
+):
     """Compute silu(gate) * up of one tile of pairs; an expert's matrix has N rows of gate, then N of up."""
     tile, cols = tl.program_id(0), tl.program_id(1) * BN + tl.arange(0, BN)
     expert = tl.load(owner_ptr + tile)
@@ -92,9 +107,25 @@ def gate_up_kernel(
 
 @triton.jit(do_not_specialize=["pairs", "experts", "PER"])
 def grouped_kernel(
-    x_ptr, w_ptr, slot_ptr, owner_ptr, weight_ptr, out_ptr, pairs, experts, N, K, PER, stride_x, stride_e, stride_n,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN_K: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    w_ptr,
+    slot_ptr,
+    owner_ptr,
+    weight_ptr,
+    out_ptr,
+    pairs,
+    experts,
+    N,
+    K,
+    PER,
+    stride_x,
+    stride_e,
+    stride_n,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    EVEN_K: tl.constexpr,
+):
     """Compute a tile of pairs times their expert's matrix; each row times its routing weight, where there is one."""
     tile, cols = tl.program_id(0), tl.program_id(1) * BN + tl.arange(0, BN)
     expert = tl.load(owner_ptr + tile)
@@ -139,10 +170,14 @@ class ExpertTile(NamedTuple):
 #: Tiles by architecture, rows ascending. gfx942's were chosen from its compiled code (notebook 35). Other GPUs take
 #: gfx942's.
 CONFIGS: dict[str, tuple[ExpertTile, ...]] = {
-    "gfx942": (ExpertTile(16, 64, 64, 4), ExpertTile(32, 64, 64, 4), ExpertTile(64, 64, 64, 4),
-               ExpertTile(128, 128, 32, 8)),
+    "gfx942": (
+        ExpertTile(16, 64, 64, 4),
+        ExpertTile(32, 64, 64, 4),
+        ExpertTile(64, 64, 64, 4),
+        ExpertTile(128, 128, 32, 8),
+    ),
     "interpreter": (ExpertTile(16, 32, 32, 4),),
-}  # fmt: skip
+}
 
 
 def pick_expert_tile(pairs: int, experts: int, arch: str) -> ExpertTile:
@@ -248,13 +283,40 @@ def experts(
     rows = torch.zeros(pairs, hidden, dtype=x.dtype, device=x.device)  # zero: a pair that is left out adds nothing
     blocks = {"BM": t.bm, "BN": t.bn, "BK": t.bk}
     gate_up_kernel[(len(owner), triton.cdiv(inner, t.bn))](
-        x, gate_up, slots, owner, between, pairs, number, inner, hidden, per, x.stride(0), *gate_up.stride()[:2],
-        **blocks, EVEN_K=hidden % t.bk == 0, **t.options(arch),
-    )  # fmt: skip
+        x,
+        gate_up,
+        slots,
+        owner,
+        between,
+        pairs,
+        number,
+        inner,
+        hidden,
+        per,
+        x.stride(0),
+        *gate_up.stride()[:2],
+        **blocks,
+        EVEN_K=hidden % t.bk == 0,
+        **t.options(arch),
+    )
     grouped_kernel[(len(owner), triton.cdiv(hidden, t.bn))](
-        between, down, slots, owner, weight.contiguous(), rows, pairs, number, hidden, inner, 1, inner,
-        *down.stride()[:2], **blocks, EVEN_K=inner % t.bk == 0, **t.options(arch),
-    )  # fmt: skip
+        between,
+        down,
+        slots,
+        owner,
+        weight.contiguous(),
+        rows,
+        pairs,
+        number,
+        hidden,
+        inner,
+        1,
+        inner,
+        *down.stride()[:2],
+        **blocks,
+        EVEN_K=inner % t.bk == 0,
+        **t.options(arch),
+    )
     return rows.view(tokens, per, hidden).sum(1)
 
 

@@ -51,7 +51,7 @@ def test_the_starters_are_not_yet_right(capsys):
         ("    share /= tl.sum(share, 0)\n", "", "renormalise"),
         ("tl.exp(best - top)", "tl.exp(best)", "subtract the largest logit first"),
         ("tl.where(e == at, -", "tl.where(x == best, -", "strike out one place, not every equal value"),
-        ("        x = tl.where(e == at, -float(\"inf\"), x)\n", "", "a token has the same expert twice"),
+        ('        x = tl.where(e == at, -float("inf"), x)\n', "", "a token has the same expert twice"),
         ('other=-float("inf")', "other=0.0", "are not all experts: lanes without an expert win"),
         ("logits.stride(0), K=k", "E, K=k", "use the stride of the rows"),
         ("mask=e < E", "mask=e <= E", "RunError"),
@@ -61,7 +61,7 @@ def test_the_starters_are_not_yet_right(capsys):
         ("mask=e < E,", "mask=e < E - 1,", "other experts than those of the largest logits"),
         ("tl.zeros((PLACES,), tl.float32)", "tl.nothing(PLACES)", "no attribute"),
     ],
-)  # fmt: skip
+)
 def test_a_usual_first_router_is_named(old, new, said, capsys):
     assert not check_route(written(WHOLE, "route_tokens", (old, new)))
     assert said in capsys.readouterr().out

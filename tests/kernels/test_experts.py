@@ -120,9 +120,12 @@ def test_the_tile_grows_with_the_rows_of_an_expert():
 )
 def test_what_does_not_fit_is_refused(device, change, text):
     given = {
-        "x": torch.ones(4, 8).half(), "gate_up": torch.ones(3, 10, 8).half(), "down": torch.ones(3, 8, 5).half(),
-        "index": torch.zeros(4, 2).long(), "weight": torch.ones(4, 2),
-    }  # fmt: skip
+        "x": torch.ones(4, 8).half(),
+        "gate_up": torch.ones(3, 10, 8).half(),
+        "down": torch.ones(3, 8, 5).half(),
+        "index": torch.zeros(4, 2).long(),
+        "weight": torch.ones(4, 2),
+    }
     moved = {n: v.to(device) if isinstance(v, torch.Tensor) else v for n, v in (given | change).items()}
     with pytest.raises(ValueError, match=text):
         experts(**moved)
