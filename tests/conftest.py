@@ -129,12 +129,12 @@ def _cell(kind, source, tags=()):
 def make_notebook(tmp_path):
     """``make_notebook("07_topic", "x = 1", parameters="N = 3")`` writes a notebook and returns its path."""
 
-    def make(stem, *code, parameters="SCALE = 'auto'", folder=None):
+    def make(stem, *code, parameters="SCALE = 'auto'", folder=None, tags=()):
         number, topic = stem.split("_", 1)
         cells = [_cell("markdown", FIRST.format(number=number, topic=topic))]
         cells.append(_cell("code", parameters, ["parameters"]))
         cells.append(_cell("markdown", "## Work"))
-        cells += [_cell("code", source) for source in code]
+        cells += [_cell("code", source, tags) for source in code]
         nb = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
         folder = folder or tmp_path / "notebooks"
         folder.mkdir(exist_ok=True)

@@ -204,6 +204,7 @@ def folder(tmp_path, make_notebook):
             "print(SCALE)",
             parameters="SCALE = 'auto'\nMODEL = 'tiny'\nRUN = ''",
             folder=work / "notebooks",
+            tags=["take"],
         )
     return work
 
