@@ -37,7 +37,7 @@ ALLOWED = {
     "limits": {"arch", "occupancy"},
     "compile": {"arch", "compile_errors", "isa"},
     "report": {"arch", "compile", "elf", "isa", "limits", "occupancy", "resources"},
-    "dry_run": {"arch", "compile", "report"},
+    "dry_run": {"arch", "compile", "compile_errors", "report"},
     "suggest": {"ir", "isa", "occupancy"},
     "inspection": {*("arch", "compile", "elf", "ir", "isa", "limits", "occupancy", "report", "resources", "suggest")},
     "page": {"inspection"},
