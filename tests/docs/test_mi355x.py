@@ -94,8 +94,11 @@ def instructions(compiled):
 def test_the_code(arch):
     at = ("gfx942", "gfx950").index(arch)
     told = {name: cells[at] for name, cells in CODE_ROWS.items() if name != ""}
-    matrix = {"fp16: matrix instruction": torch.float16, "FP8 of OCP (`float8_e4m3fn`)": torch.float8_e4m3fn,
-              "FP8 of MI300X (`float8_e4m3fnuz`)": torch.float8_e4m3fnuz}  # fmt: skip
+    matrix = {
+        "fp16: matrix instruction": torch.float16,
+        "FP8 of OCP (`float8_e4m3fn`)": torch.float8_e4m3fn,
+        "FP8 of MI300X (`float8_e4m3fnuz`)": torch.float8_e4m3fnuz,
+    }
     for row, dtype in matrix.items():
         (used,) = {i for i in instructions(gemm(arch, dtype)) if i.startswith("v_mfma")}
         assert f"`{used}`" in told[row] or ("raised to fp16, with" in told[row] and used.endswith("x16_f16")), row
