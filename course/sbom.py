@@ -37,6 +37,7 @@ LISTS = {
     "rocm_guide/data/torchtune.txt": "notebook 06",
     "rocm_guide/data/evaluation.txt": "notebook 08",
     "rocm_guide/data/smollm2.txt": "MODEL=smollm2 without a hub",
+    "benchmarks/kernels/peers_mi300x.txt": "benchmarks.kernels.peers_mi300x",
     "hub/requirements.txt": "make hub",
     "docs/site/requirements.txt": "make site",
     "docs/site/browser-requirements.txt": "make site-check",
