@@ -465,8 +465,8 @@ def _compressed(config: Mapping[str, Any]) -> _Recipe:
             return exact
         return next((size for every, _, size in made if every), None)
 
-    counted = ("config_groups", "format", "ignore", "sparsity_config", "kv_cache_scheme", "dequantize")
-    counted += () if config.get("transform_config") else ("transform_config",)  # the library writes {} for none
+    none = () if config.get("transform_config") else ("transform_config",)  # the library writes {} for none
+    counted = ("config_groups", "format", "ignore", "sparsity_config", "kv_cache_scheme", "dequantize", *none)
     label = f"compressed-tensors, {' and '.join(map(str, sorted(widths)))} bits"
     return _Recipe(label, choose, counted, _words(config, "ignore"), keeps_head=False)
 

@@ -51,7 +51,7 @@ def likely_time(name: str) -> LikelyTime:
     """Return the likely time of a case on an MI300X, from the parts of its prediction and its operations.
 
     >>> print(likely_time("gemm bf16 8192"))
-    bound 1,044.0 us, likely 1,696.7 us (compute units, 1.29 GHz)
+    bound 1,019.3 us, likely 1,672.0 us (compute units, 1.28 GHz)
     """
     case, predicted = CASES[name], read_predictions()[name]
     # Operations of the vector units do not slow the clock.
