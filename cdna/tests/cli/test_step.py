@@ -154,7 +154,7 @@ def test_an_endless_kernel_ends_by_time_or_by_ctrl_c_and_keeps_what_it_has(folde
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("two.py::none", "--arg", "x=fp32[4]"), "the file has fill, double"),
+        (("two.py::none", "--arg", "x=fp32[4]"), "there is fill, double"),
         (
             ("two.py::double", "--arg", "x=fp32[64]", "--arg", "y=fp32[64]", "--arg", "n=64", "--const", "BLOCK=64"),
             "how many workgroups",
