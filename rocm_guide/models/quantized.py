@@ -643,6 +643,7 @@ def _hqq(config: Mapping[str, Any]) -> _Recipe:
         # Three bits are packed ten to a word of 32; every group of the matrix has a scale and a zero of 16 bits.
         return lambda a, b: a * b * (3.2 if bits == 3 else bits) / 8 + 4 * a * b / (group if group > 0 else a)
 
+    _needed(config, "quant_config", "nbits", "group_size")  # the settings lie in the first, or beside it
     given = _object(
         config.get("quant_config") or {k: config[k] for k in ("nbits", "group_size") if k in config}, "quant_config"
     )
