@@ -69,6 +69,8 @@ def _tags(cell: dict[str, Any]) -> list[str]:
     return tags
 
 
+#: How fast somebody reads who wants to understand, prose and code.
+WORDS_A_MINUTE, LINES_A_MINUTE = 180, 12
 Found = Iterator[tuple[Literal["error", "warning"], int, str]]
 
 
@@ -99,6 +101,10 @@ def _shape(nb: dict[str, Any]) -> Found:
     if words <= program:
         yield "error", 0, f"{words} words of text for {program} of code; explain more or move code to the library"
     taught = "\n".join(cell_source(c) for _, c in code if "solution" not in _tags(c))
+    told = re.search(r"\d+", row_of_first_cell(cell_source(cells[0]), "Time to read")) if cells else None
+    minutes = words / WORDS_A_MINUTE + sum(map(bool, map(str.strip, taught.splitlines()))) / LINES_A_MINUTE
+    if told and abs(int(told[0]) - minutes) > 4:
+        yield "error", 1, f"'Time to read' says {told[0]} minutes; its words and lines of code take {minutes:.0f}"
     if not re.search(r"^\s*assert\b", taught, re.M):
         yield "error", 0, "no assert; a notebook proves what it says"
     for pattern, what in _PARTS:

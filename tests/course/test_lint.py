@@ -96,6 +96,10 @@ BREAKS = [
     (replace(0, "**You will be able to**", "You learn"), "no '**You will be able to**'"),
     (replace(0, "| **Covers** | S0 |", ""), "no row 'Covers'"),
     (replace(0, "| **On an MI300X** | more |", ""), "no row 'On an MI300X'"),
+    (
+        replace(0, "| S0 |", "| S0 |\n| Time to read | 45 minutes |"),
+        "says 45 minutes; its words and lines of code take 2",
+    ),
     (replace(0, "<!-- measured -->3 s<!-- /measured -->", "3 s"), "no <!-- measured -->"),
     (edit(lambda c: c.__delitem__(slice(4, 12))), "cells; 25 to 50"),
     (edit(lambda c: c.__setitem__(slice(4, 4), [text("more words")] * 30)), "cells; 25 to 50"),
