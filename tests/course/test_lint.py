@@ -120,6 +120,7 @@ BREAKS = [
     (append(3, "\nx = 1" * 39), "41 lines; 40 is the limit"),
     (append(3, "\n" * 38 + "\nx = 1"), "41 lines; 40 is the limit"),
     (append(3, "\nx = " + "1 + " * 25 + "1"), "a line of 105 characters"),
+    (append(3, "\nfrom cdna.predict import gpu, likely"), "shows likely times; print caveat"),
     (append(3, "\n!pip install x"), "a shell command with !"),
     (append(3, "\n%pip install x"), "installs a package"),
     (append(3, "\nname = input('?')"), "input() blocks"),

@@ -17,12 +17,13 @@ from cdna.base import lazy_names
 if TYPE_CHECKING:
     from cdna.predict.achieved import LikelyTime, likely, product_time
     from cdna.predict.gemm_prediction import predict_product
-    from cdna.predict.published import Accuracy, Published, accuracy, published_points
+    from cdna.predict.published import Accuracy, Published, accuracy, caveat, published_points
     from cdna.predict.specs import GPUS, GpuSpec, HardwareError, find_gpu, gpu, roofline
-    from cdna.predict.times import ExecutedTime, LoopBudget, ModelTime, loop_budget, model_time
+    from cdna.predict.times import LEFT_OUT, ExecutedTime, LoopBudget, ModelTime, loop_budget, model_time
 
 __all__ = [
     "GPUS",
+    "LEFT_OUT",
     "Accuracy",
     "ExecutedTime",
     "GpuSpec",
@@ -32,6 +33,7 @@ __all__ = [
     "ModelTime",
     "Published",
     "accuracy",
+    "caveat",
     "find_gpu",
     "gpu",
     "likely",
