@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of the exercises of notebook 34: each says what is missing, and returns whether the answer holds."""
+"""Checks of notebook 34: two decoding kernels of the reader as puzzles of the dojo, and a tile of latent attention."""
 
 from __future__ import annotations
 
@@ -10,77 +10,19 @@ from typing import Any
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import say
+from rocm_guide.exercises.kernel_dojo import check_puzzle
 
-__all__ = ["CACHE_BYTES", "LAYERS", "check_cache_tokens", "check_join", "check_mla_tile", "matrix_work"]
-
-#: Exercise 2: bytes left for the cache, and layers of the model.
-CACHE_BYTES, LAYERS = 60_000_000_000, 61
+__all__ = ["check_decode", "check_mla_tile", "check_paged", "matrix_work"]
 
 
-def check_join(join: Callable[[Any, Any, Any, Any], tuple[Any, Any]]) -> bool:
-    """Check exercise 1: ``join(out_a, lse_a, out_b, lse_b)`` is attention over the keys of both parts.
-
-    Shapes: outputs (heads, features), log-sum-exps (heads,), in natural logarithms.
-
-    >>> check_join(lambda out_a, lse_a, out_b, lse_b: ((out_a + out_b) / 2, lse_a))
-    [HINT] ordinary scores: the output is off by 0.4; each part counts by the exponential of its log-sum-exp
-    False
-    """
-    import torch
-
-    gen = torch.Generator().manual_seed(0)
-
-    def part(keys: int, size: float) -> tuple[torch.Tensor, torch.Tensor]:
-        scores = torch.randn(4, keys, generator=gen).double() * size
-        return scores, torch.randn(4, keys, 8, generator=gen).double()
-
-    def attend(scores: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        if scores.shape[1] == 0:
-            return torch.zeros(4, 8).double(), torch.full((4,), float("-inf")).double()
-        return torch.einsum("hk,hkd->hd", scores.softmax(-1), values), scores.logsumexp(-1)
-
-    cases = [
-        ("ordinary scores", 5, 9, 1.0, "each part counts by the exponential of its log-sum-exp"),
-        ("scores around 1,000", 5, 9, 1000.0, "exp overflows: subtract the larger log-sum-exp first"),
-        ("the second part has no key", 5, 0, 1.0, "its log-sum-exp is -inf and it must not count"),
-        ("the first part has no key", 0, 5, 1.0, "its log-sum-exp is -inf and it must not count"),
-        ("neither part has a key", 0, 0, 1.0, "-inf minus -inf is NaN; the output is 0 and the log-sum-exp -inf"),
-    ]
-    for name, a, b, size, hint in cases:
-        (scores_a, values_a), (scores_b, values_b) = part(a, size), part(b, size)
-        wanted, wanted_lse = attend(torch.cat([scores_a, scores_b], 1), torch.cat([values_a, values_b], 1))
-        out_a, lse_a = attend(scores_a, values_a)
-        out_b, lse_b = attend(scores_b, values_b)
-        try:
-            out, lse = join(out_a, lse_a, out_b, lse_b)
-            off = float((out - wanted).abs().max())
-        except (TypeError, ValueError, RuntimeError, AttributeError) as e:
-            return say(False, f"{name}: {type(e).__name__}: {e}")
-        if not off < 1e-9:  # also true for NaN
-            return say(False, f"{name}: the output is off by {off:.2g}; {hint}")
-        if not torch.allclose(lse.double(), wanted_lse, atol=1e-9):
-            return say(False, f"{name}: the log-sum-exp is {lse[0]:.4g}, wanted {wanted_lse[0]:.4g}")
-    return say(True, f"{len(cases)} pairs of parts joined exactly")
+def check_decode(call: Callable[..., Any]) -> bool:
+    """Check exercise 1: ``decode(q, k, v)``, one query for each head; enough workgroups, and parts that are joined."""
+    return check_puzzle(call, "decode")
 
 
-def check_cache_tokens(latent: Any, int4: Any) -> bool:
-    """Check exercise 2: tokens that fit into :data:`CACHE_BYTES` over :data:`LAYERS` layers, in two kinds of cache.
-
-    >>> check_cache_tokens(latent=1, int4=1)
-    [HINT] latents: 576 numbers of 2 bytes per token and layer; you say 1 tokens
-    False
-    """
-    per_latent = LAYERS * (512 + 64) * 2
-    per_int4 = LAYERS * 8 * 2 * (128 // 2 + 2 * 4)
-    if latent != CACHE_BYTES // per_latent:
-        return say(False, f"latents: 576 numbers of 2 bytes per token and layer; you say {latent} tokens")
-    if int4 == CACHE_BYTES // (LAYERS * 8 * 128):
-        return say(False, "int4: 8 heads x 128 bytes are the codes of keys and values alone; they need their grids too")
-    if int4 != CACHE_BYTES // per_int4:
-        return say(
-            False, f"int4: per head, keys and values have 64 bytes of codes and 2 grids of 4 bytes each; you say {int4}"
-        )
-    return say(True, f"{latent:,} tokens as latents, {int4:,} with int4 keys and values")
+def check_paged(call: Callable[..., Any]) -> bool:
+    """Check exercise 2: ``paged_decode``, the same over pages, each found in a table."""
+    return check_puzzle(call, "paged_decode")
 
 
 def matrix_work(mfma: Mapping[str, int], warps: int, rows: int, keys: int) -> float:

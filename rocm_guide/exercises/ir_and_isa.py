@@ -1,69 +1,23 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 24 (ir_and_isa)."""
+"""Checks of notebook 24: barriers that a kernel can do without, and two puzzles of the dojo about its machine code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import say
+from rocm_guide.exercises.kernel_dojo import check_puzzle
 
 if TYPE_CHECKING:
     from cdna.isa.kernel import Kernel
 
-__all__ = ["check_barriers", "check_lane_bits", "check_wait"]
-
-
-def check_lane_bits(answers: Mapping[str, int]) -> bool:
-    """Check exercise 1: the widest load of one lane for each of the layouts, in bits.
-
-    Prints [OK] or a hint, and returns whether the answer is right.
-
-    >>> check_lane_bits({"fp16, 1x4": 64, "fp8, 1x16": 128, "fp32, 8x1, order [1, 0]": 32, "bf16, 1x16": 128})
-    [OK]   contiguous elements per lane x bits per element, never more than 128
-    True
-    """
-    right = {"fp16, 1x4": 64, "fp8, 1x16": 128, "fp32, 8x1, order [1, 0]": 32, "bf16, 1x16": 128}
-    for name, bits in right.items():
-        if name not in answers:
-            return say(False, f"{name}: not yet. give an answer for each of {', '.join(right)}")
-        if answers[name] != bits:
-            hint = "multiply the elements along the fastest dimension (order's first) by the bits of the type"
-            if answers[name] > 128:
-                hint = "the hardware moves 128 bits per lane and instruction at most"
-            elif name.startswith("fp32") and answers[name] == 128:
-                hint = "order [1, 0] says that dimension 1 is contiguous in memory, and each lane has one element of it"
-            return say(False, f"{name}={answers[name]}: not yet. {hint}")
-    return say(True, "contiguous elements per lane x bits per element, never more than 128")
-
-
-def check_wait(outstanding: int) -> bool:
-    """Check exercise 2: six loads are issued, then ``s_waitcnt vmcnt(4)``, two more loads, then ``s_waitcnt vmcnt(5)``.
-
-    How many may still be under way after the last wait?
-
-    Prints [OK] or a hint, and returns whether the answer is right.
-
-    >>> check_wait(5)
-    [OK]   6 loads, then 4 left, then 6 again, then 5: the wait let one more load arrive
-    True
-    """
-    if outstanding == 5:
-        return say(True, "6 loads, then 4 left, then 6 again, then 5: the wait let one more load arrive")
-    hints = {
-        0: "a wait for vmcnt(n) stops waiting as soon as n are left; only vmcnt(0) waits for all",
-        1: "vmcnt(5) does not mean that five have arrived, but that five may still be missing",
-        4: "after vmcnt(4) two more loads were issued",
-        6: "six are under way before the last wait; it goes on when five are",
-        8: "the first wait already let two arrive",
-    }
-    hint = hints.get(outstanding, "vmcnt(n) continues when at most n are under way; loads add to the count")
-    return say(False, f"outstanding={outstanding}: not yet. {hint}")
+__all__ = ["check_barriers", "check_pair_sums", "check_transpose"]
 
 
 def check_barriers(kernel: Any) -> bool:
-    """Check exercise 3: the scores of ``planar`` with at most seven barriers; its packing and its arguments stay.
+    """Check exercise 1: the scores of ``planar`` with at most seven barriers; its packing and its arguments stay.
 
     ``kernel`` takes what :func:`cdna.examples.int4_scores.int4_scores_planar` takes. It is interpreted for
     100 tokens and for one, against float64, and compiled for gfx942 with four waves: keys that stay in registers,
@@ -99,6 +53,16 @@ def check_barriers(kernel: Any) -> bool:
         return say(False, f"right, with {barriers} barriers; 7 are possible. {hint}")
     exchanges = mix.get("permute", 0)
     return say(True, f"{barriers} barriers instead of 15; the keys stay in their waves ({exchanges} lane exchanges)")
+
+
+def check_pair_sums(call: Callable[..., Any]) -> bool:
+    """Check exercise 2: ``pair_sums(x)``, the sums of neighbours, right as before and with loads of 128 bits."""
+    return check_puzzle(call, "pair_sums")
+
+
+def check_transpose(call: Callable[..., Any]) -> bool:
+    """Check exercise 3: ``transpose(x)`` of any strides: wide both ways, through LDS, and with few bank conflicts."""
+    return check_puzzle(call, "transpose")
 
 
 _SHAPE = {"M": 16, "BLOCK": 64, "D": 128}

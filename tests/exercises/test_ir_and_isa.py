@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The checks of notebook 24 accept the right answer and answer the usual wrong ones with a hint."""
+"""The barriers of notebook 24: the check accepts what holds and answers the usual wrong kernels with a hint."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import pytest
 
 from cdna.examples import int4_scores as examples
 from cdna.testing import HEAD, run_cell
-from rocm_guide.exercises.ir_and_isa import check_barriers, check_lane_bits, check_wait
-
-RIGHT = {"fp16, 1x4": 64, "fp8, 1x16": 128, "fp32, 8x1, order [1, 0]": 32, "bf16, 1x16": 128}
-
+from rocm_guide.exercises.ir_and_isa import check_barriers
 
 START = """
 @triton.jit
@@ -56,22 +53,14 @@ def kernel(body):
 
 
 def test_right_answers(capsys):
-    assert check_lane_bits(RIGHT)
-    assert check_wait(5)
     assert check_barriers(kernel(TWO)) and check_barriers(kernel(FOUR))
     out = capsys.readouterr().out
-    assert out.count("[OK]") == 4 and "7 barriers instead of 15" in out and "3 barriers instead of 15" in out
+    assert out.count("[OK]") == 2 and "7 barriers instead of 15" in out and "3 barriers instead of 15" in out
 
 
 @pytest.mark.parametrize(
     ("call", "hint"),
     [
-        (lambda: check_lane_bits({}), "an answer for each"),
-        (lambda: check_lane_bits({**RIGHT, "bf16, 1x16": 256}), "128 bits"),
-        (lambda: check_lane_bits({**RIGHT, "fp32, 8x1, order [1, 0]": 128}), "contiguous"),
-        (lambda: check_wait(0), "only vmcnt"),
-        (lambda: check_wait(6), "goes on when five"),
-        (lambda: check_wait(99), "at most n"),
         (lambda: check_barriers(examples.int4_scores_planar), "15 barriers; 7 are possible"),
         (lambda: check_barriers(kernel(TWO.replace("(2, 0, 1)", "(0, 2, 1)"))), "belong to one dimension"),
         (lambda: check_barriers(kernel(TWO.replace("plane * 4 + 4)", "plane * 4)"))), "belong to one dimension"),
