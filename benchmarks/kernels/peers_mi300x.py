@@ -311,8 +311,9 @@ def draw(*shape: int, dtype: torch.dtype = BF16, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, device="cuda").to(dtype)
 
 
-def row_operations() -> Iterator[Operation]:
-    """Yield softmax, RMSNorm and LayerNorm over 2,048 rows."""
+def row_operations(cols: int = 0) -> Iterator[Operation]:
+    """Yield softmax, RMSNorm and LayerNorm over 2,048 rows of ``cols``; 0: 16,384, of LayerNorm 8,192."""
+    wide, narrow = cols or 16384, cols or 8192
 
     def inputs(rows: int, cols: int, per_column: int, gradient: bool, per_row: int) -> Tensors:
         x, dy = (draw(rows, cols, seed=seed) for seed in (0, 1))
@@ -365,7 +366,7 @@ def row_operations() -> Iterator[Operation]:
 
     yield operation(
         "softmax",
-        16384,
+        wide,
         (2, 0, 0),
         plain=lambda x: torch.softmax(x.float(), -1).to(x.dtype),
         calls={
@@ -376,7 +377,7 @@ def row_operations() -> Iterator[Operation]:
     )
     yield operation(
         "RMSNorm",
-        16384,
+        wide,
         (2, 1, 1),
         per_column=1,
         plain=rms,
@@ -386,10 +387,10 @@ def row_operations() -> Iterator[Operation]:
             "aiter": lambda x, w: aiter("rmsnorm", "_rmsnorm_forward")(x, w, 1e-6),
         },
     )
-    parts = 4 * MI300X.units * 16384
+    parts = 4 * MI300X.units * wide
     yield operation(
         "RMSNorm backward",
-        16384,
+        wide,
         (3, 2, 1),
         per_column=1,
         per_row=1,
@@ -405,7 +406,7 @@ def row_operations() -> Iterator[Operation]:
     )
     yield operation(
         "LayerNorm",
-        8192,
+        narrow,
         (2, 2, 2),
         per_column=2,
         plain=layer,
@@ -417,7 +418,7 @@ def row_operations() -> Iterator[Operation]:
     )
     yield operation(
         "LayerNorm backward",
-        8192,
+        narrow,
         (3, 3, 2),
         per_column=1,
         per_row=2,
@@ -427,7 +428,7 @@ def row_operations() -> Iterator[Operation]:
             "liger": lambda x, w, dy, mean, rstd: liger("layer_norm", "layer_norm_backward")(dy, x, w, w, mean, rstd),
             "aiter": aiter_layer_backward,
         },
-        torch_bytes={"liger": parts, "aiter": 2 * 256 * 4 * 8192},  # sums of parts; zeros that the kernel adds to
+        torch_bytes={"liger": 2 * 4 * MI300X.units * narrow, "aiter": 2 * 256 * 4 * narrow},  # sums of parts; zeros that the kernel adds to
     )
 
 
@@ -546,9 +547,9 @@ def gemm_operations() -> Iterator[Operation]:
             )
 
 
-def attention_operations() -> Iterator[Operation]:
-    """Yield attention over 1,024 tokens, 4 x 32 heads of 128."""
-    batch, heads, tokens, size = 4, 32, 1024, 128
+def attention_operations(size: int = 128) -> Iterator[Operation]:
+    """Yield attention over 1,024 tokens, 4 x 32 heads of ``size``."""
+    batch, heads, tokens = 4, 32, 1024
     for causal in (False, True):
 
         def make(batch: int = batch, heads: int = heads, tokens: int = tokens) -> Tensors:

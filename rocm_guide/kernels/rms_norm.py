@@ -152,7 +152,7 @@ FORWARD = {
               Tile(16384, 1, 16), Tile(32768, 1, 32), Tile(16384, 1, 32, blocked=True)),
 }  # fmt: skip
 BACKWARD = {
-    "gfx942": (Tile(128, 16, 4, 4), Tile(512, 4, 4, 4), Tile(1024, 2, 4, 4), Tile(2048, 1, 4, 4), Tile(4096, 1, 8, 2),
+    "gfx942": (Tile(128, 16, 4), Tile(512, 8, 4), Tile(1024, 8, 8), Tile(2048, 4, 8), Tile(4096, 2, 8),
                Tile(8192, 1, 8, aligned=True), Tile(8192, 1, 16), Tile(16384, 1, 16, aligned=True),
                Tile(8192, 1, 16, blocked=True)),
     "sm_90": (Tile(128, 16, 4, 4), Tile(512, 8, 4, 4), Tile(1024, 4, 4, 4), Tile(2048, 4, 8, stages=3),
