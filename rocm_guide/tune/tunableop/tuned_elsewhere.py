@@ -403,7 +403,7 @@ def _aiter(lines: list[tuple[int, str]], name: str) -> TunedElsewhere:
         if not re.fullmatch(r"gfx[0-9a-f]{3,4}", arch):
             said = f"gfx={shown(arch, 40)}" if "gfx" in cells else f"cu_num={units}"
             raise TunedFileError(f"{where}: {said}: no architecture such as gfx942 follows from it")
-        product = (*(_whole(cells[c], c, where) for c in key), *(cells.get(c, "") for c in variants))
+        product = (*(_whole(cells[c], c, where) for c in key), *(cells[c] for c in about["variants"]))
         if blank := [c for c in names if not cells[c] and c != "kernelName2"]:
             raise TunedFileError(f"{where}: {blank[0]} is empty; the line names no kernel")
         if "libtype" in cells and not re.fullmatch(r"[a-z_]+", cells["libtype"]):

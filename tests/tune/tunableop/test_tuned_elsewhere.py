@@ -49,6 +49,16 @@ def test_aiter_looks_up_what_an_engine_multiplies():
     assert [k for k, line in other.items() if line] == ["M=120 N=4096 K=4096  self_attn.o_proj"]
 
 
+def test_a_type_that_stands_among_few_columns_is_compared(tmp_path):
+    """bf16_tuned_gemm.csv has columns that others have not; which of them are there, the header says."""
+    head = "gfx,cu_num,M,N,K,bias,dtype,us,kernelName"
+    (tmp_path / "t.csv").write_text(f"{head}\ngfx942,304,1,6144,4096,False,torch.bfloat16,9,kernel_8\n")
+    found = read_tuned(tmp_path / "t.csv")
+    row, other = (covers(found, "llama-3-8b", prompt=[1], dtype=d).asked[0] for d in ("bfloat16", "float16"))
+    assert row.row.line == 2 and row.note == "bias=False, dtype=torch.bfloat16"
+    assert other.row is None and other.note == "line 2: of another type (bias=False, dtype=torch.bfloat16)"
+
+
 def test_rows_are_padded_as_aiter_pads_them():
     fine = {1: 16, 256: 256, 257: 288, 1024: 1024, 1025: 1088, 4096: 4096, 4097: 4224}
     assert all(padded_tokens(m, 4096)[1 if m != f else 0] == f for m, f in fine.items())
