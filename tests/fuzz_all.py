@@ -229,6 +229,22 @@ def read_tunable(data: bytes, folder: Path) -> None:
     assert parse_text(once).text() == once
 
 
+def read_elsewhere(data: bytes, folder: Path) -> None:
+    """A tuned file of another library, named for what it looks like; its lines are looked up for a model too."""
+    from rocm_guide.tune.tunableop.coverage import covers
+    from rocm_guide.tune.tunableop.tuned_elsewhere import read_tuned
+
+    tiles = data.lstrip()[:1] == b"{"
+    path = folder / ("E=128,N=768,device_name=AMD_Instinct_MI300X.json" if tiles else "tuned.csv")
+    path.write_bytes(data)
+    found = read_tuned(path)
+    assert all(row.line >= 1 and row.choice.isprintable() for row in found.rows)
+    assert all(line.isprintable() for line in found.problems)
+    if found.kind.startswith(("aiter", "vllm")):
+        report = covers(found, "qwen3-30b-a3b")
+        assert report.covered <= len(report.asked)
+
+
 def read_quantised(data: bytes, folder: Path) -> None:
     """A config.json that is damaged in its quantisation: the bytes of a checkpoint lie between nothing and 16 bits."""
     from rocm_guide.models.config_json import config_fields
@@ -394,6 +410,7 @@ GIVEN: dict[str, Callable[[], bytes]] = {
     "r/passport.json": lambda: PASSPORT,
     "n/01_topic.ipynb": lambda: notebook()[0],
     "t.csv": lambda: (HERE / "samples/tunableop/results_torch2.11_blaslog.csv").read_bytes(),
+    "a.csv": lambda: (HERE / "samples/tunableop/elsewhere/a8w8_tuned_gemm.csv").read_bytes(),
     "k.amdgcn": lambda: (ISA / "softmax_t39.amdgcn").read_bytes(),
     "report.txt": lambda: (DATA / "fault_report.txt").read_bytes(),
     "log.txt": lambda: (HERE / "samples/debugging/dmesg.txt").read_bytes(),
@@ -416,6 +433,7 @@ guide tunable check t.csv
 guide tunable merge t.csv t.csv --out merged.csv
 guide tunable missing t.csv t.csv
 guide tunable compare t.csv t.csv --top 3
+guide tunable covers a.csv m --batch 4 --prompt 100 --new-tokens 2 --pad 8 --tensor-parallel 2 --gpu MI300X --dtype float16
 guide trace summary trace.json --top 5
 guide trace compare trace.json trace.json --by kernel
 guide trace kernels c.json --gpu MI300X --dtype fp16
@@ -556,6 +574,11 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     "tunable-csv": (
         lambda: [head(p, 1500) for p in sorted((HERE / "samples" / "tunableop").glob("*.csv"))],
         read_tunable,
+        0.05,
+    ),
+    "tuned-elsewhere": (
+        lambda: [p.read_bytes() for p in sorted((HERE / "samples/tunableop/elsewhere").iterdir())],
+        read_elsewhere,
         0.05,
     ),
     "gemm-line": (

@@ -81,6 +81,10 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "tunable compare": [
         ("rocm-guide tunable compare before.csv after.csv --model random:llama-2-7b", "weighted by calls")
     ],
+    "tunable covers": [
+        ("rocm-guide tunable covers a8w8_tuned_gemm.csv llama-3-8b --batch 8", "AITER's file, for a model"),
+        ("rocm-guide tunable covers tunableop_results0.csv random:llama-2-7b", "is every product tuned?"),
+    ],
     "tunable tune": [("rocm-guide tunable tune untuned.csv results.csv --gpus 8", "on eight GPUs")],
     "trace": [("rocm-guide trace summary trace.json.gz", "where the time went")],
     "trace record": [

@@ -36,7 +36,7 @@ GROUPS = {
         "passport": ("serving.passport", "What a model of yours learnt, its size and its speed."),
         "serve": ("serving.serve", "A server for a saved model, until Ctrl-C."),
         "bench": ("serving.bench", "What users of a server get, at several loads."),
-        "tunable": ("tunable.command", "Read, compare and plan TunableOp results."),
+        "tunable": ("tunable.command", "Plan GEMMs; read and compare tuned files."),
     },
     "Kernels, traces and faults": {
         "ck": ("ck", "Composable Kernel: search, check and write instances."),

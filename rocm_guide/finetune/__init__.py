@@ -13,6 +13,8 @@ In reading order:
   down.
 - ``loopback``: The loopback interface, 127.0.0.1: what processes of one machine need to train together, network or
   not.
+- ``all_reduce``: The time of an all-reduce: computed from the links between a machine's GPUs, and measured in
+  several processes.
 - ``resident``: Processes that have large libraries imported, and programs that run in forks of them.
 - ``nodes``: Launch files for several machines, and two "machines" on this one: each a torchrun agent that can be
   lost.
@@ -37,6 +39,7 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
+    from rocm_guide.finetune.all_reduce import AllReduce, all_reduce_us, measure_all_reduce, ring_bytes
     from rocm_guide.finetune.job import adapter_size, training_figures, whole_job
     from rocm_guide.finetune.job_check import check_job, usual_group
     from rocm_guide.finetune.loopback import LoopbackError
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     from rocm_guide.finetune.watched import read_watched
 
 __all__ = [
+    "AllReduce",
     "LaunchError",
     "LoopbackError",
     "RunError",
@@ -79,6 +83,7 @@ __all__ = [
     "adapter_size",
     "add_stage",
     "agent_command",
+    "all_reduce_us",
     "check_adapter",
     "check_job",
     "check_preferences",
@@ -94,6 +99,7 @@ __all__ = [
     "held_out_prompts",
     "launch_file",
     "listening",
+    "measure_all_reduce",
     "measure_stage",
     "merged_model",
     "open_run",
@@ -105,6 +111,7 @@ __all__ = [
     "read_watched",
     "recipe",
     "record",
+    "ring_bytes",
     "sft_settings",
     "start_node",
     "trainable_parameters",
@@ -120,6 +127,7 @@ __getattr__, __dir__ = lazy_names(
     "spread",
     "job",
     "loopback",
+    "all_reduce",
     "resident",
     "nodes",
     "watched",

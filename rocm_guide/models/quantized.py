@@ -19,7 +19,7 @@ from typing import Any
 from rocm_guide.common.base import shown
 from rocm_guide.models.layer import Layer, SizesError
 
-__all__ = ["METHODS", "NF4_BYTES", "reader", "stored"]
+__all__ = ["METHODS", "NF4_BYTES", "reader", "stored", "torchao_recipe"]
 
 #: Bytes of one NF4 weight with double quantisation: 4 bits, an 8-bit scale for each 64, an fp32 scale for each 256 of
 #: those. Source: Dettmers et al., "QLoRA", arXiv:2305.14314, section 3 (0.127 bits for the scales).
@@ -580,7 +580,15 @@ _TORCHAO = {
 }
 
 
-def _torchao(config: Mapping[str, Any]) -> _Recipe:
+def torchao_recipe(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return (key of torchao's recipe, its options) of a quantization_config.
+
+    Raises:
+        SizesError: a recipe that is not known.
+
+    >>> torchao_recipe({"quant_type": {"default": {"_type": "Float8WeightOnlyConfig", "_data": {}}}})
+    ('float8weightonly', {})
+    """
     given = config.get("quant_type")
     if isinstance(given, Mapping):
         _refuse_unknown(given, ("default",), "torchao's quant_type")
@@ -591,7 +599,12 @@ def _torchao(config: Mapping[str, Any]) -> _Recipe:
     plain = kind.lower().replace("_", "").removesuffix("config")
     if plain not in _TORCHAO:
         raise SizesError(f"quant_type={kind!r} of torchao: is not counted here; known are {', '.join(_TORCHAO)}")
-    bits, scale, group = _TORCHAO[plain]
+    return plain, options
+
+
+def _torchao(config: Mapping[str, Any]) -> _Recipe:
+    kind, options = torchao_recipe(config)
+    bits, scale, group = _TORCHAO[kind]
     silent = (
         "layout use_hqq zero_point_domain set_inductor_config preserve_zero int4_packing_format version mapping_type "
     )

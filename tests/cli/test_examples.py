@@ -178,6 +178,8 @@ def folder(tmp_path, make_notebook):
     for name in ("tunableop_results0", "results", "a", "b", "before", "after"):
         shutil.copy(tuned, work / f"{name}.csv")
 
+    shutil.copy(SAMPLES / "tunableop/elsewhere/a8w8_tuned_gemm.csv", work / "a8w8_tuned_gemm.csv")
+
     shutil.copy(ROOT / "rocm_guide/data/fault_report.txt", work / "report.txt")
     shutil.copy(SAMPLES / "debugging/dmesg.txt", work / "dmesg.txt")
     code = SAMPLES / "debugging/fault_code.co"

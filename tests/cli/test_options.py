@@ -57,6 +57,7 @@ BAD = [
             "tunable explain {}",
             "tunable check {}",
             "tunable merge {}",
+            "tunable covers {} llama-2-7b",
             "tunable tune {} out.csv",
             "serve {}",
             "passport {}",

@@ -36,7 +36,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut("16", "assert check_fusion(1)", _COMPILES),
     LeftOut("16", "hidden, inner, kind = 256, 640", _COMPILES),
     LeftOut("17", 'device = "cuda" if torch.cuda.is_available() else "cpu"\nn_iter', _CHILD),
-    LeftOut("17", "def tune_here(filename)", "TunableOp is part of a ROCm build of PyTorch"),
+    LeftOut("17", "from torch.cuda import tunable", "TunableOp is part of a ROCm build of PyTorch"),
     LeftOut("17", "result = compare_matmul(512, 1024, 2048", _CHILD),
     LeftOut("17", "tune = on_gpu and SCALE", _CHILD),
     LeftOut(

@@ -37,6 +37,8 @@ class GpuSpec:
     the width of a wave (warp); ``max_waves`` is per SIMD; ``register_kib`` and ``lds_kib`` are per CU. ``devices`` says
     as how many devices PyTorch sees the GPU: an MI250X is two, each with half of everything. ``memory_gib`` is the data
     sheet's capacity (printed there as GB) and ``visible_mib`` what the driver shows of it, both of the whole package.
+    ``links`` lead from one package to the other GPUs of a machine, each ``link_gb_s`` fast in one direction (10^9
+    bytes); all of them to a switch where ``switched``, else each to another GPU. 0 where the table does not say.
     """
 
     name: str
@@ -58,6 +60,9 @@ class GpuSpec:
     aliases: tuple[str, ...] = field(default=())
     devices: int = 1
     visible_mib: int = 0
+    links: int = 0
+    link_gb_s: float = 0.0
+    switched: bool = False
 
     @property
     def memory_bytes(self) -> int:
@@ -89,6 +94,25 @@ class GpuSpec:
         247
         """
         return self.peak_tflops(dtype) / self.bandwidth_tb_s
+
+    def to_peers_gb_s(self, gpus: int) -> float:
+        """Return the GB/s (10^9 bytes) that leave one of ``gpus`` GPUs of a machine for the others, all links at work.
+
+        In a mesh only the links to GPUs that take part count.
+
+        Raises:
+            HardwareError: fewer than two GPUs, more than a machine links, or links that the table does not know.
+
+        >>> x = gpu("MI300X")
+        >>> x.to_peers_gb_s(8), x.to_peers_gb_s(2), gpu("H100").to_peers_gb_s(2)
+        (448.0, 64.0, 450.0)
+        """
+        if not self.links:
+            raise HardwareError(f"{self.name}: its links to other GPUs are not in the table")
+        if gpus < 2 or (not self.switched and gpus - 1 > self.links):
+            most = "more" if self.switched else f"{self.links + 1}"
+            raise HardwareError(f"gpus={gpus}: the links of one machine join 2 to {most} {self.name}")
+        return float(self.link_gb_s * (self.links if self.switched else gpus - 1))
 
     @property
     def waves(self) -> int:
@@ -135,23 +159,28 @@ _SPECS = "ROCm documentation, AMD GPU specifications; AMD Instinct "
 
 
 def _amd(name: str, arch: str, units: int, dies: int, l1: int, l2: int, l3: int, gib: int, tb_s: float,
-         flops: Mapping[str, tuple[int, int]], devices: int = 1, aliases: tuple[str, ...] = ()) -> GpuSpec:  # fmt: skip
-    """Return the row of an AMD GPU; its driver keeps 16 MiB of each device (amd-smi: 196,592 MiB of an MI300X)."""
+         flops: Mapping[str, tuple[int, int]], devices: int = 1, link_gb_s: float = 0) -> GpuSpec:  # fmt: skip
+    """Return the row of an AMD GPU, with seven xGMI links where ``link_gb_s`` is given.
+
+    Its driver keeps 16 MiB of each device (amd-smi: 196,592 MiB of an MI300X).
+    """
     cu = ARCHS[arch]
     registers = cu.vgpr_file * 4 * cu.wave_size * cu.simds_per_cu // 1024
     limits = (cu.simds_per_cu, cu.wave_size, cu.max_waves_per_simd, registers, cu.lds_bytes // 1024)
     source = f"{_SPECS}{name} data sheet"
     visible = (gib << 10) - 16 * devices
-    return GpuSpec(name, arch, units, dies, *limits, l1, l2, l3, gib, tb_s, flops, source, aliases, devices, visible)
+    links = (7 if link_gb_s else 0, link_gb_s)
+    return GpuSpec(name, arch, units, dies, *limits, l1, l2, l3, gib, tb_s, flops, source, (), devices, visible, *links)
 
 
 def _nvidia(name: str, arch: str, units: int, waves: int, lds: int, l1: int, l2: int, gib: int, visible: int,
-            tb_s: float, flops: Mapping[str, tuple[int, int]], source: str,
-            aliases: tuple[str, ...] = ()) -> GpuSpec:  # fmt: skip
+            tb_s: float, flops: Mapping[str, tuple[int, int]], source: str, aliases: tuple[str, ...] = (),
+            links: tuple[int, float] = (0, 0)) -> GpuSpec:  # fmt: skip
     """Return the row of an NVIDIA GPU: 4 partitions with warps of 32 and 64 KiB of registers each."""
     dies = 2 if name == "B200" else 1
     shape = (units, dies, 4, 32, waves, 256, lds, l1, l2, 0)
-    return GpuSpec(name, arch, *shape, gib, tb_s, flops, source, aliases, 1, visible)
+    # NVLink leads to switches in the machines that these cards are sold in.
+    return GpuSpec(name, arch, *shape, gib, tb_s, flops, source, aliases, 1, visible, *links, bool(links[0]))
 
 
 _X, _MI250X, _MI355X = ARCHS["gfx942"], ARCHS["gfx90a"], ARCHS["gfx950"]
@@ -161,23 +190,25 @@ _X, _MI250X, _MI355X = ARCHS["gfx942"], ARCHS["gfx90a"], ARCHS["gfx950"]
 GPUS: Mapping[str, GpuSpec] = {
     spec.name: spec
     for spec in (
-        _amd("MI300X", "gfx942", _X.cus, _X.xcds, 32, 32, 256, _X.memory_bytes >> 30, 5.3, _CDNA3),
+        _amd("MI300X", "gfx942", _X.cus, _X.xcds, 32, 32, 256, _X.memory_bytes >> 30, 5.3, _CDNA3, link_gb_s=64),
         _amd("MI300A", "gfx942", 228, 6, 32, 24, 256, 128, 5.3, _CDNA3),
-        _amd("MI325X", "gfx942", _X.cus, _X.xcds, 32, 32, 256, 256, 6.0, _CDNA3),
+        _amd("MI325X", "gfx942", _X.cus, _X.xcds, 32, 32, 256, 256, 6.0, _CDNA3, link_gb_s=64),
         _amd("MI250X", "gfx90a", 2 * _MI250X.cus, 2, 16, 16, 0, _MI250X.memory_bytes >> 29, 3.2768, _CDNA2, devices=2),
         _amd("MI250", "gfx90a", 208, 2, 16, 16, 0, 128, 3.2768, _CDNA2, devices=2),
         _amd("MI210", "gfx90a", 104, 1, 16, 8, 0, 64, 1.6384, _CDNA2),
-        _amd("MI350X", "gfx950", _MI355X.cus, _MI355X.xcds, 32, 32, 256, 288, 8.0, _CDNA4_2200),
-        _amd("MI355X", "gfx950", _MI355X.cus, _MI355X.xcds, 32, 32, 256, _MI355X.memory_bytes >> 30, 8.0, _CDNA4),
+        _amd("MI350X", "gfx950", _MI355X.cus, _MI355X.xcds, 32, 32, 256, 288, 8.0, _CDNA4_2200, link_gb_s=76.8),
+        _amd("MI355X", "gfx950", _MI355X.cus, _MI355X.xcds, 32, 32, 256, _MI355X.memory_bytes >> 30, 8.0, _CDNA4,
+             link_gb_s=76.8),
         _nvidia("A100-40GB", "sm_80", 108, 16, 164, 192, 40, 40, 40335, 1.555, _AMPERE,
-                "NVIDIA A100 Tensor Core GPU data sheet (SXM4)", ("NVIDIA A100-SXM4-40GB",)),
+                "NVIDIA A100 Tensor Core GPU data sheet (SXM4)", ("NVIDIA A100-SXM4-40GB",), (12, 25)),
         _nvidia("A100-80GB", "sm_80", 108, 16, 164, 192, 40, 80, 81050, 2.039, _AMPERE,
-                "NVIDIA A100 Tensor Core GPU data sheet (SXM4)", ("NVIDIA A100-SXM4-80GB", "A100")),
+                "NVIDIA A100 Tensor Core GPU data sheet (SXM4)", ("NVIDIA A100-SXM4-80GB", "A100"), (12, 25)),
         _nvidia("H100", "sm_90", 132, 16, 228, 256, 50, 80, 81079, 3.35, _HOPPER,
-                "NVIDIA H100 Tensor Core GPU Architecture (SXM5)", ("NVIDIA H100 80GB HBM3", "H100-80GB")),
+                "NVIDIA H100 Tensor Core GPU Architecture (SXM5)", ("NVIDIA H100 80GB HBM3", "H100-80GB"), (18, 25)),
         _nvidia("H200", "sm_90", 132, 16, 228, 256, 50, 141, 143155, 4.8, _HOPPER,
-                "NVIDIA H200 Tensor Core GPU data sheet (SXM)"),
-        _nvidia("B200", "sm_100", 148, 16, 228, 256, 126, 180, 182630, 7.7, _BLACKWELL, "NVIDIA HGX B200 data sheet"),
+                "NVIDIA H200 Tensor Core GPU data sheet (SXM)", links=(18, 25)),
+        _nvidia("B200", "sm_100", 148, 16, 228, 256, 126, 180, 182630, 7.7, _BLACKWELL, "NVIDIA HGX B200 data sheet",
+                links=(18, 50)),
         _nvidia("L40S", "sm_89", 142, 12, 100, 128, 96, 48, 45456, 0.864, _ADA, "NVIDIA L40S data sheet"),
         _nvidia("RTX4090", "sm_89", 128, 12, 100, 128, 72, 24, 24207, 1.008, _GEFORCE,
                 "NVIDIA Ada GPU Architecture, appendix A", ("NVIDIA GeForce RTX 4090", "RTX 4090", "4090")),

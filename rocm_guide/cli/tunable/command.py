@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rocm-guide tunable plan | check | explain | merge | missing | compare | tune`: PyTorch's GEMM tuner from outside."""
+"""`rocm-guide tunable plan | check | explain | merge | missing | compare | covers | tune`: tuned GEMMs from outside."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rocm_guide.common.base import shown
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Read, compare and plan TunableOp results.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Plan GEMMs; read and compare tuned files.")
 _NO_GPU = "tuning needs a GPU; on this machine `rocm-guide tunable plan` says what would be tuned"
 _DTYPES = ("float32", "float16", "bfloat16")
 _FILE = typer.Argument(help="A tunableop_*.csv file, results or untuned.")
@@ -254,6 +254,73 @@ def compare_command(
     how = f"weighted by the calls of {shown(model)}" if model else "each counted once"
     say(f"{len(c.rows)} products in both, {how}: {c.before_ms:.4f} -> {c.after_ms:.4f} ms, {c.speed_up:.3f}x in all")
     say(f"only in the first: {c.only_before}; only in the second: {c.only_after}")
+
+
+@app.command("covers")
+def covers_command(
+    file: Annotated[
+        Path,
+        typer.Argument(help="TunableOp's results, hipBLASLt's log or tuning file, AITER's CSV, vLLM's E=…,N=….json."),
+    ],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A shape (llama-3-70b), a hub id, or a folder with config.json.", autocompletion=model_names
+        ),
+    ],
+    batch: Batch = 1,
+    prompt: Prompt = "128",
+    new_tokens: NewTokens = 128,
+    pad: Pad = 1,
+    tensor_parallel: Annotated[
+        int, typer.Option(help="GPUs that the serving engine cuts each matrix over.", callback=between(1, 1024))
+    ] = 1,
+    gpu: Annotated[str, typer.Option(help="The GPU that is to use the file.")] = "MI300X",
+    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.", callback=choice(*_DTYPES))] = "bfloat16",
+    as_json: JSON = False,
+) -> None:
+    """Say which products or experts of a model a tuned file covers, and which line applies to each."""
+    from cdna.cli.output import working
+    from rocm_guide.tune.tunableop.coverage import covers
+    from rocm_guide.tune.tunableop.tuned_elsewhere import KINDS, read_tuned
+
+    found = read_tuned(file)
+    with working(f"planning {model}"):
+        result = covers(
+            found,
+            model,
+            batch=batch,
+            prompt=lengths_of(prompt),
+            new_tokens=new_tokens,
+            pad=pad,
+            dtype=dtype,
+            gpu_name=gpu,
+            tensor_parallel=tensor_parallel,
+        )
+    if as_json:
+        rows = [
+            {
+                "product": one.what,
+                "line": one.row.line if one.row else None,
+                "choice": one.row.choice if one.row else None,
+                "us": one.row.us if one.row else None,
+                "note": one.note,
+            }
+            for one in result.asked
+        ]
+        summary = {"kind": found.kind, "lines": len(found.rows), "covered": result.covered, "products": len(rows)}
+        typer.echo(json.dumps({**summary, "asked": rows, "said": result.said, "problems": found.problems}))
+        return
+    say(f"{shown(file)}: {KINDS[found.kind]}, {len(found.rows)} lines")
+    for one in result.asked:
+        place = f"line {one.row.line}" if one.row else "missing"
+        what = f"  {one.row.choice}" + (f", {one.row.us:g} us" if one.row.us is not None else "") if one.row else ""
+        say(f"{place:>10}  {one.what}{what}{f'  ({one.note})' if one.note else ''}")
+    say(f"{result.covered} of {len(result.asked)} that {shown(model)} asks for have a line")
+    for words in result.said:
+        say(f"  {words}")
+    for words in found.problems:
+        say(f"  [WARN] {words}")
 
 
 @app.command("tune")

@@ -22,6 +22,9 @@ In reading order:
   writes.
 - ``experiments``: TunableOp off, tuning and tuned, each in a process of its own, so that no run profits from
   another's warm caches.
+- ``tuned_elsewhere``: Read what other tuners leave: hipBLASLt's bench log and tuning file, vLLM's files for experts,
+  AITER's CSV files.
+- ``coverage``: Which products or experts of a model a tuned file covers, and which of its lines applies to each.
 - ``attention``: The back end that attention takes: a fused kernel, which asks BLAS for nothing, or matrix products.
 - ``experts``: The products of a mixture of experts: one for each expert that gets tokens, with the tokens spread
   evenly.
@@ -33,6 +36,7 @@ from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.tune.tunableop.cost import call_seconds, tuning_seconds
+    from rocm_guide.tune.tunableop.coverage import Coverage, covers
     from rocm_guide.tune.tunableop.experiments import (
         apply_mode,
         compare_matmul,
@@ -49,20 +53,24 @@ if TYPE_CHECKING:
     from rocm_guide.tune.tunableop.planner import Plan, plan, plan_model
     from rocm_guide.tune.tunableop.recorder import record_gemms
     from rocm_guide.tune.tunableop.search import find_fastest, parse_log
+    from rocm_guide.tune.tunableop.tuned_elsewhere import TunedElsewhere, read_tuned
     from rocm_guide.tune.tunableop.tuning import share_out, tune_file
 
 __all__ = [
     "CUDA_RULES",
     "BlasRules",
+    "Coverage",
     "Gemm",
     "Plan",
     "TunableFileError",
+    "TunedElsewhere",
     "TuningFile",
     "apply_mode",
     "call_seconds",
     "compare_files",
     "compare_matmul",
     "compare_model",
+    "covers",
     "describe_gemm",
     "explain_validators",
     "find_fastest",
@@ -76,6 +84,7 @@ __all__ = [
     "plan",
     "plan_model",
     "read_file",
+    "read_tuned",
     "record_gemms",
     "share_out",
     "time_matmul",
@@ -99,4 +108,6 @@ __getattr__, __dir__ = lazy_names(
     "tuning",
     "search",
     "experiments",
+    "tuned_elsewhere",
+    "coverage",
 )

@@ -116,10 +116,23 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
         names = ("a", "b", "scale_a", "scale_b", "bias", "scale_result", "out_dtype")
         call = dict(zip(names, args, strict=False)) | kwargs
         a, b, bias = call["a"], call["b"], call.get("bias")
-        out = torch_type_name(call.get("out_dtype") or a.dtype)
-        rowwise = all(call[s].numel() == n > 1 for s, n in (("scale_a", a.shape[0]), ("scale_b", b.shape[1])))
+        scales, sizes = (call["scale_a"], call["scale_b"]), (a.shape[0], b.shape[1])
+        # One scale each is PyTorch's first choice; a single row has one too, beside a weight with one a column.
+        rowwise = any(s.numel() > 1 for s in scales) and all(
+            s.dtype == torch.float32 and s.numel() == n for s, n in zip(scales, sizes, strict=True)
+        )
+        note_scaled(a, b, call.get("out_dtype") or a.dtype, bias, rowwise)
+
+    def scaled_v2(args: Any, kwargs: Any) -> None:
+        names = ("a", "b", "scale_a", "recipe_a", "swizzle_a", "scale_b", "recipe_b", "swizzle_b", "bias", "out_dtype")
+        call = dict(zip(names, args, strict=False)) | kwargs
+        row = int(torch.nn.functional.ScalingType.RowWise.value)
+        rowwise = all([int(getattr(r, "value", r)) for r in call[k]] == [row] for k in ("recipe_a", "recipe_b"))
+        note_scaled(call["a"], call["b"], call.get("out_dtype") or call["a"].dtype, call.get("bias"), rowwise)
+
+    def note_scaled(a: torch.Tensor, b: torch.Tensor, out: Any, bias: torch.Tensor | None, rowwise: bool) -> None:
         with_bias = None if bias is None else torch_type_name(bias.dtype)
-        note(scaled_mm_gemm(mat(a), mat(b), out, rules, rowwise=rowwise, bias=with_bias))
+        note(scaled_mm_gemm(mat(a), mat(b), torch_type_name(out), rules, rowwise=rowwise, bias=with_bias))
 
     def grouped(args: Any) -> None:
         products = expert_products(args[0], args[1], rules, mat)
@@ -140,11 +153,14 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
         aten.baddbmm: lambda a, k: note(bmm_gemm(mat(a[1]), mat(a[2]), rules)),
         aten.baddbmm_: lambda a, k: note(bmm_gemm(mat(a[1]), mat(a[2]), rules)),
         aten._scaled_mm: scaled,
+        getattr(aten, "_scaled_mm_v2", None): scaled_v2,  # torch.nn.functional.scaled_mm, since torch 2.10
         aten.mv: lambda a, k: mv(a[0], a[1]),
         aten.addmv: lambda a, k: mv(a[1], a[2]),
         aten._grouped_mm: lambda a, k: grouped(a),
     }
-    others = {getattr(aten, n, None) for n in ("_int_mm", "_scaled_grouped_mm", "convolution", "dot")}
+    others = {
+        getattr(aten, n, None) for n in ("_int_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", "convolution", "dot")
+    }
 
     def watch(packet: Any, args: Any, kwargs: Any) -> None:
         if str(packet) == "transformers.grouped_mm_fallback":

@@ -164,8 +164,49 @@ def test_the_scripts_that_ask_and_evaluate_are_plain_too(number, libraries, most
     assert '"--model", required=True' in text and "tiny" not in text.partition("args =")[0]
 
 
+def test_notebook_17_tunes_where_the_course_is_not(room):
+    text = script_of("17")
+    assert not re.search(r"rocm_guide|cdna", text) and '"--model", required=True' in text
+    (room / "tune.py").write_text(text)
+    words = [sys.executable, "tune.py", f"--model={tiny_folder()}", "--results=mine.csv"]
+    done = subprocess.run(words, cwd=room, env=environment(room), capture_output=True, text=True, timeout=300)
+    assert not done.returncode, done.stderr[-2000:]
+    assert "prompt padded to" in done.stdout and "tokens/second" in done.stdout
+    assert "needs a GPU" in done.stdout and not (room / "mine.csv").exists()
+
+
+@pytest.mark.parametrize(("kept", "accepted"), [(False, True), (True, True), (True, False)])
+def test_notebook_17_on_a_gpu_reads_what_it_saved_and_refuses_what_is_of_another_machine(tmp_path, kept, accepted):
+    body = (
+        "if torch.cuda.is_available():\n    tunable"
+        + script_of("17").partition("if torch.cuda.is_available():\n    tunable")[2]
+    )
+    called, file = [], tmp_path / "results.csv"
+    if kept:
+        file.write_text("Validator,PT_VERSION,2.13.0\n")
+
+    class Tunable:
+        def __getattr__(self, name):
+            return lambda *values: (
+                called.append((name, *values)) or {"get_results": (), "read_file": accepted}.get(name)
+            )
+
+    cuda = type("Cuda", (), {"is_available": lambda: True})
+    names = {"torch": type("Torch", (), {"cuda": cuda}), "tunable": Tunable(), "Path": Path, "RESULTS": str(file)}
+    names |= {"tokens_per_second": lambda **how: called.append(("run",)) or 1.0}
+    if kept and not accepted:
+        with pytest.raises(SystemExit, match="another environment"):
+            exec(compile(body, "tune.py", "exec"), names)  # noqa: S102 - our own script
+        assert ("run",) not in called
+        return
+    exec(compile(body, "tune.py", "exec"), names)  # noqa: S102 - our own script
+    order = [name for name, *_ in called]
+    assert order[:3] == ["enable", "tuning_enable", "set_filename"] and called[-1] == ("enable", False)
+    assert ("read_file" in order) == kept and order.index("write_file") > order.index("run")
+
+
 def test_a_notebook_without_such_cells_says_which_have_them(capsys, monkeypatch, tmp_path):
-    words = r"notebook 01: has no cells to take away; these have: 02, 03, 05, 07, 08, 13, 35"
+    words = r"notebook 01: has no cells to take away; these have: 02, 03, 05, 07, 08, 13, 17, 35"
     with pytest.raises(GuideError, match=words):
         script_of("1")
     with pytest.raises(GuideError, match="notebook 99: there is none with that number"):

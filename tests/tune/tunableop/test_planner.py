@@ -257,6 +257,25 @@ def test_scaled_products_are_listed_on_rocm():
     assert trace.lines()[0].split(",")[0].count("_") == 6
 
 
+@pytest.mark.parametrize("rows", [1, 32])
+@pytest.mark.parametrize(("scales", "rw"), [("row", 1), ("tensor", 0)])
+def test_a_scale_for_each_row_is_seen_also_where_there_is_one_row(rows, scales, rw):
+    """PyTorch takes one scale each first; one row beside a weight with a scale a column is row-wise."""
+    a = torch.empty(rows, 64, dtype=torch.float8_e4m3fn, device="meta")
+    b = torch.empty(48, 64, dtype=torch.float8_e4m3fn, device="meta").t()
+    sizes = ((rows, 1), (1, 48)) if scales == "row" else ((), ())
+    scale_a, scale_b = (torch.empty(size, device="meta") for size in sizes)
+    kind = getattr(torch.nn.functional.ScalingType, "RowWise" if scales == "row" else "TensorWise")
+    if scales == "tensor":
+        scale_a, scale_b = scale_a.reshape(1), scale_b.reshape(1)
+    with record_gemms() as trace:
+        torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=torch.bfloat16)
+    with record_gemms() as public:
+        torch.nn.functional.scaled_mm(a, b, scale_a, kind, scale_b, kind, output_dtype=torch.bfloat16)
+    assert trace.lines()[0].endswith(f"tn_48_{rows}_64_ld_64_64_48_rw_{rw}_bias_None")
+    assert public.lines() == trace.lines() and not public.untunable
+
+
 def test_cost_grows_with_work_and_bounds_are_ordered():
     small, large = (parse_gemm(f"GemmTunableOp_BFloat16_TN,tn_{n}_{n}_{n}") for n in (256, 8192))
     assert call_seconds(large) > 10 * call_seconds(small)
@@ -389,3 +408,84 @@ def test_packed_layers_ask_for_nothing_and_the_plan_says_so(tmp_path, recipe, as
     assert modules == asked
     said = " ".join(found.assumed)
     assert f"{recipe['quant_method']}" in said and "kernels of their own multiply the packed weights" in said
+
+
+FP8_LINEAR = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
+COMPRESSED = {"quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"]}
+COMPRESSED |= {"config_groups": {"group_0": {"targets": ["Linear"], "weights": FP8_LINEAR}}}
+LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+LLAMA |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512}
+
+
+def torchao(kind="Float8DynamicActivationFloat8WeightConfig", **options):
+    return {"quant_method": "torchao", "quant_type": {"default": {"_type": kind, "_data": options}}}
+
+
+PER_ROW = {"_type": "PerRow", "_data": {"dim": -1}}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "element", "rw"),
+    [
+        (COMPRESSED | {"use_optimized_inference": True}, "Float8_e4m3fn", 1),
+        (torchao(), "Float8_e4m3fn", 0),
+        (torchao(granularity=[PER_ROW, PER_ROW]), "Float8_e4m3fn", 1),
+        (torchao(activation_dtype="float8_e4m3fnuz", weight_dtype="torch.float8_e4m3fnuz"), "Float8_e4m3fnuz", 0),
+    ],
+)
+def test_layers_that_pytorch_multiplies_in_fp8_are_scaled_products(tmp_path, recipe, element, rw):
+    plain, _ = planned(tmp_path, LLAMA)
+    found, _ = planned(tmp_path, LLAMA, **recipe)
+    assert len(found.gemms) == len(plain.gemms) and found.flops == plain.flops and not found.untunable
+    for old, new in zip(plain.gemms.values(), found.gemms.values(), strict=True):
+        same = ("m", "n", "k", "ld", "transa", "transb")
+        assert [getattr(old.gemm, k) for k in same] == [getattr(new.gemm, k) for k in same]
+        if old.modules == ["lm_head"]:
+            assert new.gemm == old.gemm
+        else:
+            op = f"ScaledGemmTunableOp_{element}_{element}_BFloat16_TN"
+            assert new.gemm.op == op and new.gemm.params.endswith(f"_rw_{rw}_bias_None")
+            assert parse_gemm(new.gemm.line()) == new.gemm
+    said = " ".join(found.assumed)
+    takes = "gfx942 (MI300X); PyTorch refuses" if "fnuz" in element else "gfx950 (MI355X); PyTorch refuses"
+    assert "ScaledGemm" in said and takes in said and "16 bits as before: lm_head" in said
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        COMPRESSED,
+        COMPRESSED | {"use_optimized_inference": True, "dequantize": True},
+        torchao("Float8WeightOnlyConfig"),
+        {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    ],
+)
+def test_other_fp8_checkpoints_ask_for_no_scaled_product(tmp_path, recipe):
+    found, _ = planned(tmp_path, LLAMA, **recipe)
+    assert not [line for line in found.lines() if line.startswith("Scaled")]
+    assert found.assumed, "the plan says how its layers run"
+
+
+@pytest.mark.parametrize(
+    ("fields", "recipe", "said"),
+    [
+        ({}, torchao(granularity={"_type": "PerBlock"}), "PerBlock"),
+        ({}, torchao(granularity=[PER_ROW, "PerTensor"]), "granularity="),
+        ({}, torchao(activation_dtype="float8_e3m4"), "activation_dtype='float8_e3m4'"),
+        ({}, torchao(activation_dtype="float8_e4m3fnuz"), "one type"),
+        ({"intermediate_size": 120}, COMPRESSED | {"use_optimized_inference": True}, r"\[120, 64\].*multiples of 16"),
+    ],
+)
+def test_what_pytorch_cannot_multiply_is_named(tmp_path, fields, recipe, said):
+    with pytest.raises(GuideError, match=said):
+        planned(tmp_path, LLAMA | fields, **recipe)
+
+
+def test_torchao_leaves_an_odd_layer_and_row_scales_give_bfloat16(tmp_path):
+    found, _ = planned(tmp_path, LLAMA | {"intermediate_size": 120}, **torchao())
+    kinds = {m.rpartition(".")[2]: e.gemm.kind for e in found.gemms.values() for m in e.modules}
+    assert kinds["q_proj"] == "ScaledGemm" and kinds["up_proj"] == kinds["down_proj"] == "Gemm"
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(LLAMA | {"quantization_config": torchao(granularity=PER_ROW)}))
+    with pytest.raises(GuideError, match="dtype=float16"):
+        plan(str(file), prompt=8, new_tokens=2, dtype="float16")
