@@ -118,8 +118,8 @@ def _option(name: str, default: Any, comment: str) -> str:
     elif kind is bool:
         more = ["default=True", "action=argparse.BooleanOptionalAction"] if default else ['action="store_true"']
     elif kind is list:
-        numbers = bool(default) and not isinstance(default[0], str)
-        more += ['nargs="+"', f"type={type(default[0]).__name__}"][: 1 + numbers]
+        kinds = {type(value).__name__ for value in default} - {"str"}
+        more += ['nargs="+"', *(f"type={name}" for name in sorted(kinds))]
     elif kind is not str:
         more.append(f"type={kind.__name__}")
     more += [f"help={json.dumps(words.replace('%', '%%'))}"] if words else []  # a single % would be argparse's

@@ -186,7 +186,10 @@ def test_imports_are_joined_and_options_are_read(monkeypatch, tmp_path):
         return {"cell_type": "code", "source": source, "metadata": {"tags": list(tags)}}
 
     knobs = 'MODEL = "tiny"  # a folder (tiny: ours)\nN = 0  # how many; 0: 3 (tiny: 1)\nFAST = False\nOTHER = 1\nMANY = [1, 4]\nNAMES = ["a"]'
-    takes = ("from os import sep\nprint(MODEL)", "from os import curdir\nimport sys\nprint(N, FAST, MANY, NAMES, sep, curdir, sys)")
+    takes = (
+        "from os import sep\nprint(MODEL)",
+        "from os import curdir\nimport sys\nprint(N, FAST, MANY, NAMES, sep, curdir, sys)",
+    )
     cells = [cell(knobs, "parameters"), cell(takes[0], "take"), cell("OTHER", "x"), cell(takes[1], "take")]
     folder = tmp_path / "notebooks"
     folder.mkdir()
@@ -201,7 +204,10 @@ def test_imports_are_joined_and_options_are_read(monkeypatch, tmp_path):
         'parser.add_argument("--many", default=[1, 4], nargs="+", type=int)',
         'parser.add_argument("--names", default=["a"], nargs="+")',
     ]
-    assert "MODEL, N, FAST, MANY, NAMES = args.model, args.n, args.fast, args.many, args.names" in lines and "OTHER" not in "".join(lines)
+    assert (
+        "MODEL, N, FAST, MANY, NAMES = args.model, args.n, args.fast, args.many, args.names" in lines
+        and "OTHER" not in "".join(lines)
+    )
 
 
 @pytest.mark.slow
