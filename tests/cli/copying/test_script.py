@@ -185,7 +185,8 @@ def test_imports_are_joined_and_options_are_read(monkeypatch, tmp_path):
     def cell(source, *tags):
         return {"cell_type": "code", "source": source, "metadata": {"tags": list(tags)}}
 
-    knobs = 'MODEL = "tiny"  # a folder (tiny: ours)\nN = 0  # how many; 0: 3 (tiny: 1)\nFAST = False\nOTHER = 1\nMANY = [1, 4]\nNAMES = ["a"]'
+    knobs = 'MODEL = "tiny"  # a folder (tiny: ours)\nN = 0  # how many; 0: 3 (tiny: 1)\nFAST = False\nOTHER = 1\n'
+    knobs += 'MANY = [1, 4]\nNAMES = ["a"]\n'
     takes = (
         "from os import sep\nprint(MODEL)",
         "from os import curdir\nimport sys\nprint(N, FAST, MANY, NAMES, sep, curdir, sys)",
