@@ -123,7 +123,8 @@ def serve_and_ask(model: Path, folder: Path, words: list[str]) -> dict[str, Any]
     with Service(command, environment=environment(), folder=model.parent, same_modules=False) as service:
         service.wait_until(lambda: answers_health(url), 900)
         ready = time.perf_counter() - began
-        row = run_script("18", [f"--url={url}", *words], folder)
+        name = str(model) if command[0] == "vllm" else model.name
+        row = run_script("18", [f"--url={url}", f"--name={name}", *words], folder)
         row |= {"server": Path(command[0]).name, "ready_s": round(ready, 1)}
         return row | ({"server_gpu_gb": round(gpu_used() - before, 2)} if before else {})
 

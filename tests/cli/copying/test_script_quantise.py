@@ -134,9 +134,6 @@ def test_unknown_columns_and_a_group_that_does_not_fit_are_one_line(room):
 class Served(BaseHTTPRequestHandler):
     """A server that streams three pieces of an answer, and refuses one question."""
 
-    def do_GET(self):
-        self.answer(json.dumps({"data": [{"id": "mine"}]}))
-
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append((self.path, asked))
@@ -174,14 +171,14 @@ def serving():
 def test_it_reads_a_stream_and_counts_its_pieces(chat, room):
     with serving() as server:
         url = f"--url=http://127.0.0.1:{server.server_port}"
-        more = ["--question=Which memory?", "--users", "1", "2", "--load=4", *["--no-chat"] * (not chat)]
+        more = ["--name=mine", "--question=Which memory?", "--users", "1", "2", "--load=4", *["--no-chat"] * (not chat)]
         code, said = run(room, "18", url, *more)
         assert code == 0, said[-2000:]
         assert said.splitlines()[0] == "HBM3." and re.findall(r"^(\d) users: \d+ pieces", said, re.M) == ["1", "2"]
         path, asked = server.asked[0]
         assert len(server.asked) == 2 + 2 * 4 and asked["model"] == "mine" and asked["stream"]
         assert path == ("/v1/chat/completions" if chat else "/v1/completions") and ("messages" in asked) == chat
-        code, said = run(room, "18", url, "--question=refuse")
+        code, said = run(room, "18", url, "--name=mine", "--question=refuse")
         assert code == 1 and re.fullmatch(r'http://\S+: 422, \{"detail": "no"\}', said.strip()), said
 
 
@@ -193,8 +190,9 @@ def free_port():
 
 def test_where_nobody_answers_it_says_how_to_start_a_server(room):
     url = f"http://127.0.0.1:{free_port()}"
-    code, said = run(room, "18", f"--url={url}")
-    assert code == 1 and said.count("\n") == 1 and said.startswith(f"{url}: nobody answers; start a server: vllm"), said
+    code, said = run(room, "18", f"--url={url}", "--name=my-model")
+    right = f"{url}: nobody answers; start a server: vllm serve my-model, or transformers serve my-model"
+    assert code == 1 and said.count("\n") == 1 and said.startswith(right), said
 
 
 @pytest.mark.slow
@@ -291,6 +289,6 @@ def test_one_model_goes_through_all_scripts(room):
     merged = AutoModelForCausalLM.from_pretrained(room / "my-model/merged")
     assert merged.config.hidden_size == 192
     with served(room / "my-model", "gptq-4bit") as url:
-        code, said = run(room, "18", f"--url={url}", "--users", "1", "2", "--load=4", "--answer=8")
+        code, said = run(room, "18", f"--url={url}", "--name=gptq-4bit", "--users", "1", "2", "--load=4", "--answer=8")
     assert code == 0 and said.splitlines()[0].strip(), said[-2000:]
     assert len(re.findall(r"^\d users: [1-9]\d* pieces of text a second", said, re.M)) == 2
