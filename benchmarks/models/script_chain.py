@@ -32,6 +32,7 @@ from rocm_guide.cli.copying import script_of
 from rocm_guide.common.base import write_text
 from rocm_guide.common.device import accelerator
 from rocm_guide.models import checkpoint
+from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
 from rocm_guide.serve.server import answers_health, free_port
 
@@ -153,7 +154,9 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tiny, data = options.model == "tiny", options.dataset or str(folder / "rows.jsonl")
     if not options.dataset:
-        made = ((f"{r['instruction']}\n{r['input']}\n", r["output"]) for r in rows(100 if tiny else 1000))
+        made = [(f"{r['instruction']}\n{r['input']}\n", r["output"]) for r in rows(1000)]
+        if tiny:  # short ones, of which it knows the words
+            made = [(r["prompt"], r["completion"]) for r in question_answer_splits()[0]]
         write_text(Path(data), "".join(json.dumps({"prompt": a, "completion": b}) + "\n" for a, b in made))
     source = call_in_child(checkpoint, spec=options.model, folder=str(folder / "base"))
     result: dict[str, Any] = {"date": str(date.today()), "hardware": accelerator().label(), "model": options.model}
