@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from rocm_guide.common.base import write_text
 from rocm_guide.quantize.grid import QuantizationError, output_error
 from rocm_guide.quantize.packing import PackedLinear
 
-__all__ = ["calibration_set", "joined_samples", "layer_inputs", "linear_errors", "linear_layers"]
+__all__ = ["calibration_set", "joined_samples", "layer_inputs", "linear_errors", "linear_layers", "write_texts"]
 
 
 def calibration_samples(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, torch.Tensor]]:
@@ -102,6 +105,20 @@ def calibration_set(rows: Any, tokenizer: Any, count: int, length: int) -> tuple
             break
     encoded = [sample for sample in encoded if sample["input_ids"]]
     return texts, joined_samples(encoded, min(length, tokens))[:count]
+
+
+def write_texts(folder: str | Path, **splits: Iterable[str]) -> None:
+    """Write each split's texts as ``folder/NAME.jsonl``, a row ``{"text": …}`` each: what `load_dataset` reads.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_texts(f"{folder}/rows", train=["One.", "Two."])
+    ...     Path(folder, "rows", "train.jsonl").read_text()
+    '{"text": "One."}\\n{"text": "Two."}\\n'
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for name, texts in splits.items():
+        write_text(Path(folder, f"{name}.jsonl"), "".join(json.dumps({"text": text}) + "\n" for text in texts))
 
 
 @contextmanager

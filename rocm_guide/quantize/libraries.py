@@ -53,8 +53,8 @@ def add_libraries(*names: str) -> dict[str, str]:
     """Make what ``make course`` put into that folder importable, import ``names`` of them, and give their versions.
 
     Call it before transformers or PEFT are first asked to quantise: they remember what they did not find. What stays
-    changed: the folder is last on ``sys.path``, both look again, and two of GPTQModel's variables have a value: it
-    packs without its C++ helper, and has at least two workers.
+    changed: the folder is last on ``sys.path``, both look again, GPTQModel logs errors alone, and two of its variables
+    have a value: it packs without its C++ helper, and has at least two workers.
 
     Raises:
         QuantizationError: a library is not installed.
@@ -88,6 +88,10 @@ def add_libraries(*names: str) -> dict[str, str]:
             raise QuantizationError(f"{name} is not installed; {OWN_FOLDERS['quantization'].fix}")
         with quiet():
             versions[name] = importlib.import_module(name).__version__
+    if "gptqmodel" in versions:
+        # Which kernel it has chosen, and that transformers takes the rest of a checkpoint's settings from its file.
+        importlib.import_module("logbar").LogBar.shared().setLevel("ERROR")
+        warnings.filterwarnings("ignore", message="You passed `quantization_config`")
     return versions
 
 

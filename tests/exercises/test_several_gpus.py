@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Notebook 05: its checks accept the solution and answer wrong ones with a hint."""
 
+import runpy
+
 import pytest
 
+from rocm_guide.cli.lessons import cell_source, notebooks_folder, read_notebook
 from rocm_guide.exercises.several_gpus import check_elastic, check_strategy, check_traffic
 
 
@@ -63,3 +66,15 @@ def test_wrong_answers_get_a_hint(call, hint, capsys):
     assert call() is False
     said = capsys.readouterr().out
     assert said.startswith("[HINT]") and hint in said and said.count("\n") == 1
+
+
+def test_every_device_is_named(tmp_path):
+    """Two processes on two GPUs are not said to be on the last one."""
+    (path,) = notebooks_folder().glob("05_*.ipynb")
+    sources = "\n".join(map(cell_source, read_notebook(path)["cells"]))
+    (line,) = (line for line in sources.splitlines() if line.startswith("places = "))
+    for devices, said in ((("cuda:0", "cuda:1"), "cuda:0, cuda:1"), (("cpu", "cpu"), "cpu")):
+        room = {"watched": {"ddp": ([{"device": device} for device in devices], {})}}
+        (tmp_path / "line.py").write_text(line)
+        assert runpy.run_path(str(tmp_path / "line.py"), room)["places"] == said
+    assert "processes on {places}:" in sources

@@ -45,6 +45,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         "the recorder of products and the pretence are two modes in one place",
     ),
     LeftOut("18", "server = open_servers.enter_context(start_server(folder", _CHILD),
+    LeftOut("18", "stream_one(QUESTION)  # the first answer warms", _CHILD),
     LeftOut("36", "torch.version.hip and torch.cuda.is_available()", "a kernel is built with hipcc"),
     LeftOut("41", "shape, dtype = ((4, 32, 4096, 128)", "the profile of a GPU names its kernels"),
 )

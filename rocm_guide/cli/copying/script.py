@@ -118,7 +118,8 @@ def _option(name: str, default: Any, comment: str) -> str:
     elif kind is bool:
         more = ["default=True", "action=argparse.BooleanOptionalAction"] if default else ['action="store_true"']
     elif kind is list:
-        more.append('nargs="+"')
+        kinds = {type(value).__name__ for value in default} - {"str"}
+        more += ['nargs="+"', *(f"type={name}" for name in sorted(kinds))]
     elif kind is not str:
         more.append(f"type={kind.__name__}")
     more += [f"help={json.dumps(words.replace('%', '%%'))}"] if words else []  # a single % would be argparse's

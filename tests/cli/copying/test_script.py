@@ -206,7 +206,7 @@ def test_notebook_17_on_a_gpu_reads_what_it_saved_and_refuses_what_is_of_another
 
 
 def test_a_notebook_without_such_cells_says_which_have_them(capsys, monkeypatch, tmp_path):
-    words = r"notebook 01: has no cells to take away; these have: 02, 03, 05, 07, 08, 13, 17, 35"
+    words = r"notebook 01: has no cells to take away; these have: 02, 03, 04, 05, 07, 08, 10, 11, 12, 13, 14, 17, 18, 35"
     with pytest.raises(GuideError, match=words):
         script_of("1")
     with pytest.raises(GuideError, match="notebook 99: there is none with that number"):
@@ -219,15 +219,19 @@ def test_a_notebook_without_such_cells_says_which_have_them(capsys, monkeypatch,
     with pytest.raises(SystemExit) as left:
         main()
     said = capsys.readouterr().err
-    assert left.value.code == 2 and said.count("\n") == 1 and "these have: 02, 03, 05, 07, 08, 13" in said
+    assert left.value.code == 2 and said.count("\n") == 1 and "these have: 02, 03, 04, 05, 07, 08, 10" in said
 
 
 def test_imports_are_joined_and_options_are_read(monkeypatch, tmp_path):
     def cell(source, *tags):
         return {"cell_type": "code", "source": source, "metadata": {"tags": list(tags)}}
 
-    knobs = 'MODEL = "tiny"  # a folder (tiny: ours)\nN = 0  # how many; 0: 3 (tiny: 1)\nFAST = False\nOTHER = 1'
-    takes = ("from os import sep\nprint(MODEL)", "from os import curdir\nimport sys\nprint(N, FAST, sep, curdir, sys)")
+    knobs = 'MODEL = "tiny"  # a folder (tiny: ours)\nN = 0  # how many; 0: 3 (tiny: 1)\nFAST = False\nOTHER = 1\n'
+    knobs += 'MANY = [1, 4]\nNAMES = ["a"]\n'
+    takes = (
+        "from os import sep\nprint(MODEL)",
+        "from os import curdir\nimport sys\nprint(N, FAST, MANY, NAMES, sep, curdir, sys)",
+    )
     cells = [cell(knobs, "parameters"), cell(takes[0], "take"), cell("OTHER", "x"), cell(takes[1], "take")]
     folder = tmp_path / "notebooks"
     folder.mkdir()
@@ -239,8 +243,13 @@ def test_imports_are_joined_and_options_are_read(monkeypatch, tmp_path):
         'parser.add_argument("--model", required=True, help="a folder")',
         'parser.add_argument("--n", default=3, type=int, help="how many")',
         'parser.add_argument("--fast", action="store_true")',
+        'parser.add_argument("--many", default=[1, 4], nargs="+", type=int)',
+        'parser.add_argument("--names", default=["a"], nargs="+")',
     ]
-    assert "MODEL, N, FAST = args.model, args.n, args.fast" in lines and "OTHER" not in "".join(lines)
+    assert (
+        "MODEL, N, FAST, MANY, NAMES = args.model, args.n, args.fast, args.many, args.names" in lines
+        and "OTHER" not in "".join(lines)
+    )
 
 
 @pytest.mark.slow
