@@ -46,7 +46,7 @@ def test_the_solution_passes_and_the_starter_is_not_yet_right(check, capsys):
         ("matmul", "k[None, :] * sak", "k[None, :]", "use both of its strides"),
         ("matmul", "128", "256", "2 are possible: a smaller block, or more warps"),
         ("epilogue", "    total += tl.load(bias", "        total += tl.load(bias", "70 x 90 x 80: element ["),
-        ("epilogue", "    total *= tl.sigmoid", "        total *= tl.sigmoid", "70 x 90 x 80: element ["),
+        ("epilogue", "y, total)\n", "y, total)\n        total *= tl.sigmoid(total)\n", "70 x 90 x 80: element ["),
         ("epilogue", "    total *= tl", "    total = total.to(tl.float16).to(tl.float32)\n    total *= tl", "wrong"),
         ("epilogue", ", mask=j < N, other=0.0)[None", ")[None", "bias"),
         ("epilogue", "& (k[None, :] < K)", "", "70 x 90 x 80: "),
