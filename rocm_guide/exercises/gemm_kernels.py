@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 31: three products of the reader, each judged as a puzzle of the dojo."""
+"""Checks of notebook 31: three products of the reader, two of them puzzles of the dojo."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from rocm_guide.exercises.common import say
+from rocm_guide.exercises.executed import executed
 from rocm_guide.exercises.kernel_dojo import check_puzzle
 
-__all__ = ["check_matmul", "check_naive", "check_split_k"]
+__all__ = ["check_epilogue", "check_matmul", "check_naive"]
 
 
 def check_naive(call: Callable[..., Any]) -> bool:
@@ -28,6 +32,26 @@ def check_matmul(call: Callable[..., Any]) -> bool:
     return check_puzzle(call, "matmul")
 
 
-def check_split_k(call: Callable[..., Any]) -> bool:
-    """Check exercise 3: ``split_k(a, b)``, a small result of a long K; enough workgroups, each part added once."""
-    return check_puzzle(call, "split_k")
+def check_epilogue(call: Callable[..., Any]) -> bool:
+    """Check exercise 3: ``gated(a, b, bias)`` is SiLU(a @ b + bias) of fp16 matrices in fp16; one launch, rounded once.
+
+    >>> check_epilogue(lambda a, b, bias: torch.nn.functional.silu(a @ b + bias).half())
+    [HINT] 70 x 90 x 80: no kernel was launched: yours[grid](…) inside the function
+    False
+    """
+    for m, n, k in ((70, 90, 80), (33, 64, 32)):
+        generator = torch.Generator().manual_seed(m)
+        a, b = (torch.randn(s, generator=generator).half() for s in ((m, k), (k, n)))
+        bias = 4 * torch.randn(n, generator=generator)
+        wanted = torch.nn.functional.silu(a.double() @ b.double() + bias.double())
+        # One rounding to fp16 is 2^-11 of a number at most; the sums and the sigmoid are of fp32.
+        allowed = 5.2e-4 * wanted.abs() + 2e-5
+        _, launches, said = executed(call, (a, b, bias), wanted, allowed)
+        if said:
+            return say(False, f"{m} x {n} x {k}: {said}")
+        if len(launches) > 1:
+            return say(False, f"right, in {len(launches)} launches: the sums are still in registers after the loop")
+    used = {use.op for use in launches[-1].compiled.parsed.matrix_uses()}
+    if not used:
+        return say(False, "right, without a matrix instruction: tl.dot")
+    return say(True, f"right, in one launch, with {', '.join(sorted(used))}")

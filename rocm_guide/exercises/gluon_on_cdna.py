@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from cdna.compile import Compiled
-from cdna.compile_errors import explain_compile_error
-from cdna.grade.limits import attempt
-from cdna.run.launches import Executed, executed_on_gfx942
+from cdna.run.launches import Executed
 from rocm_guide.exercises.common import say
+from rocm_guide.exercises.executed import executed
 
 __all__ = ["check_product", "check_rows", "check_turned"]
 
@@ -20,29 +19,11 @@ _CONFLICTS = 1.5  # most cycles of LDS, as a multiple of those without a conflic
 
 
 def _executed(call: Callable[..., Any], given: tuple[Any, ...], wanted: Any, allowed: Any) -> tuple[Any, str]:
-    """Execute what ``call`` launches; return its last launch, and what is wrong so far (empty if nothing is).
-
-    ``allowed`` is the error that each element may have.
-    """
-    copies = [g.clone() for g in given]
-    with executed_on_gfx942() as done:
-        got, error = attempt(lambda: call(*copies))
-    if error:
-        return None, explain_compile_error(call, error)
-    if not isinstance(got, torch.Tensor) or got.shape != wanted.shape:
-        shape = list(got.shape) if isinstance(got, torch.Tensor) else type(got).__name__
-        return None, f"returns {shape}; a tensor of {list(wanted.shape)} is wanted"
-    if not done.launches:
-        return None, "no kernel was launched: yours[grid](…) inside the function"
-    last = done.launches[-1]
-    if last.compiled.ttir:
-        return None, f"{last.kernel} is in Triton's language: decorate it with @gluon.jit and give layouts"
-    wrong = ~((got.double() - wanted).abs() <= allowed)  # NaN is wrong too
-    if wrong.any():
-        at = [int(i) for i in wrong.nonzero()[0]]
-        value, right = float(got[tuple(at)]), float(wanted[tuple(at)])
-        return None, f"element {at} is {value:.5g}, {right:.5g} is right; {int(wrong.sum())} of {wrong.numel()} wrong"
-    return last, ""
+    """Return the last launch of ``call``, a Gluon kernel's, and what is wrong so far (empty if nothing is)."""
+    _, launches, said = executed(call, given, wanted, allowed)
+    if launches and launches[-1].compiled.ttir:
+        said = f"{launches[-1].kernel} is in Triton's language: decorate it with @gluon.jit and give layouts"
+    return (None if said else launches[-1]), said
 
 
 def _narrow(code: Compiled, access: str, bits: int = 128) -> str:

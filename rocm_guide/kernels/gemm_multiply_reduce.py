@@ -4,7 +4,7 @@
 ``tl.dot`` works on blocks of 16 x 16 and more. For one to eight rows most of such a block is padding, and a GEMM of so
 few rows is limited by reading B, not by arithmetic: ordinary vector units can keep up. So the tile is written out,
 acc[i, j, k] += a[i, k] * b[k, j], and summed over k once at the end. (The published kernel of this kind was correct and
-slower than its ``tl.dot`` twin; notebook 31 shows where each wins.)
+slower than its ``tl.dot`` twin; notebook 32 shows where each wins.)
 Source of the idea: ``multreduce_matmul_kernel.py`` of ROCm's Triton perf-kernels,
 https://github.com/ROCm/triton/tree/main_perf/python/perf-kernels.
 The file needs torch and triton and nothing else: copy it.

@@ -354,8 +354,9 @@ def _awq(config: Mapping[str, Any]) -> _Recipe:
     bits = _number(config, "bits" if "bits" in config else "w_bit", 4)
     group = _group({"group_size": config.get("group_size") or config.get("q_group_size")}, -1)
     size = _grouped(bits, group, zeros=True)
-    counted = ("bits", "w_bit", "group_size", "q_group_size", "modules_to_not_convert")
-    return _Recipe(f"awq, {bits} bits", lambda name: size, counted, _words(config, "modules_to_not_convert"))
+    counted = ("bits", "w_bit", "group_size", "q_group_size", _HEAD, "modules_to_not_convert")
+    skipped = _words(config, "modules_to_not_convert")
+    return _Recipe(f"awq, {bits} bits", lambda name: size, counted, skipped, not config.get(_HEAD))
 
 
 def _auto_round(config: Mapping[str, Any]) -> _Recipe:
