@@ -144,6 +144,10 @@ NUMBERS = 256 * 128 + 512 * 256
     ("config", "expected"),
     [
         ({"quant_method": "awq", "bits": 4, "group_size": 128}, NUMBERS * bits_per_weight(4, 128, 512) / 8),
+        (  # as GPTQModel 7.6 writes it
+            {"quant_method": "awq", "bits": 4, "group_size": 128, "lm_head": False, "sym": True, "desc_act": False},
+            NUMBERS * bits_per_weight(4, 128, 512) / 8,
+        ),
         ({"quant_method": "gptq", "bits": 8, "group_size": 64}, NUMBERS * bits_per_weight(8, 64, 512) / 8 + 4 * 768),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, NUMBERS * 0.5625),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, NUMBERS + 4 * (128 + 256)),
