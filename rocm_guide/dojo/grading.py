@@ -11,6 +11,7 @@ from typing import Any
 
 import cdna.grade
 from cdna.checks import Check
+from cdna.compile_errors import find_gluon
 from cdna.grade import Grade, GradeError, Puzzle
 from cdna.grade.judge import all_results, compare_all
 from cdna.grade.limits import SECONDS
@@ -36,7 +37,7 @@ def _time_check(call: Callable[..., Any], puzzle: Puzzle) -> list[Check]:
 
     if not torch.cuda.is_available():
         return []
-    if puzzle.gluon and accelerator().arch != "gfx942":
+    if (puzzle.gluon or find_gluon(call)) and accelerator().arch != "gfx942":
         name = torch.cuda.get_device_name()
         return [Check("WARN", "time", f"not measured: the kernel's layouts are those of gfx942, and this is a {name}")]
     arguments, last = puzzle.shape("cuda"), [None]

@@ -32,14 +32,12 @@ FLAWS = {
     "limit": "a loop that does not end on the GPU",
     "deadlock": "programs that wait for others may never be resident together",
 }
-_GLUON_FLAWS = {
-    "bounds": FLAWS["bounds"],
-    "race": "waves share LDS and run in no fixed order, and so do workgroups: wait for a direct load before you read "
-    "its block, write the block that nobody reads, and give each element of a result one writer",
+_IN_LDS = {
+    "race": "waves share LDS and run in no fixed order: wait for a direct load before you read its block, and write the "
+    "block that nobody reads",
     "wait": "a direct load to LDS is waited for by async_copy.wait_group(n), n the groups that may still be under way",
     "undefined": "store the block, or wait for the load that fills it, before you load from it",
-    "limit": FLAWS["limit"],
-    "deadlock": FLAWS["deadlock"],
+    "bounds": "the block in LDS has other sizes than the tile",
 }
 
 
@@ -194,7 +192,8 @@ class Executed:
     def explain(self, call: Any, error: Exception, files: list[str], memory: int) -> tuple[str, str, str]:
         """See :meth:`Way.explain`."""
         if isinstance(error, RunError):
-            return _explain_run_error(error), self.words(_GLUON_FLAWS.get(error.rule, "")), "result"
+            hints = _IN_LDS if "LDS" in str(error) else FLAWS
+            return _explain_run_error(error), hints.get(error.rule, ""), "result"
         if is_compile_error(error):
             return explain_compile_error(call, error), "", "compiles"
         return explain_limits(error, files, memory), "", "result"
