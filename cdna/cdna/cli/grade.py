@@ -25,8 +25,8 @@ def grade(
     """Run it on every case, compile it for MI300X, read the code and execute it.
 
     Cases run in Triton's interpreter; those of a Gluon kernel are executed as gfx942 machine code. Exit code 1: not
-    right, not good yet, or stepped over because this Triton has no Gluon for gfx942. Time, memory, network and processes are limited; it is no sandbox for files
-    of strangers: both files are executed.
+    right, not good yet, or stepped over because this Triton has no Gluon for gfx942. Time, memory, network and
+    processes are limited; it is no sandbox for files of strangers: both files are executed.
     """
     import json
     from dataclasses import asdict

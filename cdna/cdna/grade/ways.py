@@ -33,8 +33,8 @@ FLAWS = {
     "deadlock": "programs that wait for others may never be resident together",
 }
 _IN_LDS = {
-    "race": "waves share LDS and run in no fixed order: wait for a direct load before you read its block, and write the "
-    "block that nobody reads",
+    "race": "waves share LDS and run in no fixed order: wait for a direct load before you read its block, and write "
+    "the block that nobody reads",
     "wait": "a direct load to LDS is waited for by async_copy.wait_group(n), n the groups that may still be under way",
     "undefined": "store the block, or wait for the load that fills it, before you load from it",
     "bounds": "the block in LDS has other sizes than the tile",
@@ -172,13 +172,13 @@ class Executed:
         return JITFunction, "run"
 
     @contextlib.contextmanager
-    def watched(self, *, undefined: bool = True, byte: int = 0xFF) -> Iterator[Seen]:
+    def watched(self, *, undefined: bool = True, byte: int = 0xFF) -> Iterator[_Seen]:
         """See :meth:`Way.watched`."""
         with executed_on_gfx942(poison=byte) as done:
             yield _Seen(done)
 
     @contextlib.contextmanager
-    def alone(self, back: int, *, poison: bool) -> Iterator[Seen]:
+    def alone(self, back: int, *, poison: bool) -> Iterator[_Seen]:
         """See :meth:`Way.alone`."""
         with executed_on_gfx942(back=back, poison=0xFF if poison else None) as done:
             yield _Seen(done)

@@ -59,15 +59,16 @@ def test_memory_of_gigabytes_is_used_where_it_lies():
     x = far_apart(64)
     with executed_on_gfx942() as done:
         y = CALLS["rows"](x)
-    assert torch.equal(y, x.contiguous() if x.is_contiguous() else torch.stack([*x])) and done.instructions > 0
-    assert not done.launches[0].result.machine.memory.allocations[0].copied or x.stride(0) < 1 << 29
+    assert torch.equal(y, torch.stack([*x]))
+    small, large = sorted(done.launches[0].result.machine.memory.allocations, key=lambda a: a.size)[-2:]
+    assert (small.name, small.copied, large.name, large.copied) == ("y", True, "x", False)
 
 
 def test_an_offset_of_32_bits_leaves_memory_and_the_error_names_the_kernels_line():
     narrow = run_cell(HEAD + CELL.replace("ROW", ""))
-    with executed_on_gfx942(), pytest.raises(RunError, match="row_kernel, launch 1: .* reads") as caught:
+    with executed_on_gfx942(), pytest.raises(RunError, match=r"row_kernel, launch 1: .* reads") as caught:
         narrow["rows"](far_apart(64))
-    assert caught.value.rule == "bounds" and caught.value.source.split(":")[-2] == "15"
+    assert caught.value.rule == "bounds" and caught.value.source.split(":")[-2] == "14"
 
 
 def test_new_memory_holds_what_was_asked_for():
