@@ -108,13 +108,16 @@ def grade(
     puzzle = find_puzzle(place, name)
     if not callable(call) or hasattr(call, "run"):
         raise GradeError(f"{call!r:.60}: give the function that launches your kernel, not the kernel or its result")
-    executed = puzzle.gluon or bool(find_gluon(call))
-    if executed and (missing := missing_gluon()):
+    if puzzle.gluon and (missing := missing_gluon()):
         return Grade(puzzle.name, (), missing)
     try:
         packed = pack_objects([call])
     except SourceError as e:
         return Grade(puzzle.name, (Check("FAIL", "result", str(e)),))
+    layers = {kind for function in packed["functions"] for kind, _ in function["layers"]}
+    executed = puzzle.gluon or "gluon" in layers or bool(find_gluon(call))
+    if executed and (missing := missing_gluon()):
+        return Grade(puzzle.name, (), missing)
     prepare_workers(executed)
     checks = right_checks(puzzle, judge_in_worker(packed, place, puzzle.name, seconds, executed))
     if not _failed(checks):
