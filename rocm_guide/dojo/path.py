@@ -305,7 +305,7 @@ def start(name: str, *, cell: bool = False) -> Starter:
     parts += [_comment(f"Expected: {PUZZLES[name].expect}")] if name in PUZZLES else []
     parts += [_comment(f"Hint: {step.hint}")]
     if name in PUZZLES and PUZZLES[name].gluon and (missing := missing_gluon()):
-        return Starter("\n".join([*parts, _comment(f"Stepped over: {missing}")]))
+        return Starter("\n".join([*parts, f"# Stepped over: {missing}"]))
     found = Starter("\n".join(parts) + "\n" + _code(step))
     if cell:
         try:

@@ -70,16 +70,19 @@ class _Bench:
     pulse: Callable[[], None]
     way: Way
 
-    def run(self, given: tuple[Any, ...], *modes: Any, memory: int = MEMORY) -> list[Any]:
-        """Call the solution within its limits and inside of what is given; return all results."""
+    def run(self, given: tuple[Any, ...], way: Any, *modes: Any, memory: int = MEMORY) -> tuple[list[Any], Any]:
+        """Call the solution within its limits, as ``way`` runs it and inside of ``modes``; return all results, and what
+        was seen.
+        """
         self.pulse()
         arguments = own_copies(self.puzzle, given)
         with contextlib.ExitStack() as stack:
             stack.enter_context(limits(self.seconds, memory))
+            seen = stack.enter_context(way)
             for mode in modes:
                 stack.enter_context(mode)
             returned = self.call(*arguments)
-        return all_results(self.puzzle, arguments, returned)
+        return all_results(self.puzzle, arguments, returned), seen
 
     def equals(self, got: list[Any], wanted: list[Any]) -> bool:
         """Return whether all outputs are right."""
@@ -179,12 +182,12 @@ def _why_nan(bench: _Bench, arguments: tuple[Any, ...], got: list[Any], watch: S
     """Return where a NaN comes from, by calling again with other things in memory, and the hint if that is known."""
     if watch.undefined:
         # Masked lanes of loads without ``other`` hold 0 now instead of NaN.
-        again = bench.run(arguments, bench.way.watched(undefined=False))
+        again, _ = bench.run(arguments, bench.way.watched(undefined=False))
         if not _same(got, again):
             return "", _UNDEFINED
     number = next(i for i, g in enumerate(got) if bool(g.double().isnan().any()))
     place = tuple(got[number].double().isnan().nonzero()[0].tolist())
-    other = bench.run(arguments, bench.way.watched(byte=0x3C))[number]
+    other = bench.run(arguments, bench.way.watched(byte=0x3C))[0][number]
     if math.isnan(float(other[place])):
         return "; the kernel computed the NaN: an overflow, 0/0 or inf - inf", ""
     filled = other.new_empty(1)
@@ -225,9 +228,9 @@ def _without_kernels(bench: _Bench, arguments: tuple[Any, ...], wanted: list[Any
     """Return what makes the result right when no kernel runs, empty if it is not; a result of zeros shows nothing."""
     if not any(bool(w.nan_to_num().any()) for w in wanted):
         return ""
-    got, error = attempt(lambda: bench.run(arguments, bench.way.nothing()))
+    done, error = attempt(lambda: bench.run(arguments, bench.way.nothing()))
     # A wrapper that reads what was stored, and fails without, shows that it depends on it.
-    if error or not bench.equals(got, wanted):
+    if error or not bench.equals(got := done[0], wanted):
         return ""
     return _KEPT if any(g.data_ptr() == b.data_ptr() for g, b in zip(got, before, strict=True)) else _NOT_BY_KERNELS
 
@@ -236,14 +239,15 @@ def _last_program(bench: _Bench, case: Case) -> Verdict:
     """Judge the addresses of the last program of each launch, and what it has written."""
     arguments = case.arguments()
     for back in (0, *(1 << n for n in range(11))):  # the last ones may be there in vain
-        with bench.way.alone(back, poison=case.wanted) as watch:
-            got, error = attempt(partial(bench.run, arguments, memory=MEMORY + _FAR_MEMORY))
-        if error or watch.stored:
+        way = bench.way.alone(back, poison=case.wanted)
+        done, error = attempt(partial(bench.run, arguments, way, memory=MEMORY + _FAR_MEMORY))
+        if error or done[1].stored:
             break
     if error:
         said, *_ = bench.way.explain(bench.call, error, bench.files, MEMORY + _FAR_MEMORY)
         # The whole of it was judged in smaller cases; here only addresses count.
         return Verdict(0, f"{case.name}: {said}", case.hint) if "outside its tensor" in said else Verdict(1)
+    got, watch = done
     if not watch.stored:
         return Verdict(0, f"{case.name}: its last programs store nothing", case.hint)
     if not case.wanted or watch.launches != 1 or watch.atomics:
@@ -297,11 +301,11 @@ def _run_case(bench: _Bench, case: Case) -> Verdict:
     kept = [t.clone() if t.numel() * t.element_size() <= _LARGE else None for t in tensors]
     wanted = _as_list(puzzle.reference(*map(_widen, arguments)))
     torches = TorchWatch(arguments, moves=puzzle.moves)
-    with bench.way.watched() as watch:
-        got, error = attempt(lambda: bench.run(arguments, torches.watching(*bench.way.launch)))
+    done, error = attempt(lambda: bench.run(arguments, bench.way.watched(), torches.watching(*bench.way.launch)))
     if error:
         said, hint, check = bench.way.explain(bench.call, error, bench.files, MEMORY)
         return Verdict(0, f"{case.name}: {said}", _hint_of_an_address(said, case) or hint, check=check)
+    got, watch = done
     for tensor, before in zip(tensors, kept, strict=True):
         if before is not None and _changed(tensor, before):
             return Verdict(0, f"{case.name}: changes its argument", "write to a tensor of your own")
