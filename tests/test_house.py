@@ -95,7 +95,7 @@ def test_formatter_and_linter_are_seldom_overruled(word, machine_code):
 
 def is_compiled_by_triton(function):
     decorators = (d.func if isinstance(d, ast.Call) else d for d in function.decorator_list)
-    return any(ast.unparse(d).split("(")[0] == "triton.jit" for d in decorators)
+    return any(ast.unparse(d).split("(")[0] in ("triton.jit", "gluon.jit") for d in decorators)
 
 
 def not_annotated(path):

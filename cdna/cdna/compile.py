@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from cdna.arch import find_arch
@@ -59,6 +59,11 @@ class CompileError(InputError):
     """Triton refused the kernel or its options; its own error is the ``__cause__``."""
 
 
+@lru_cache(maxsize=8)  # a kernel that Triton takes from its cache on disk is a new object for each driver
+def _parsed(assembly: str, name: str) -> Kernel:
+    return next(k for k in parse_asm(assembly) if k.name == name)
+
+
 @dataclass(frozen=True)
 class Compiled:
     """One kernel, compiled for one architecture with one set of options: every stage of it, as text and bytes.
@@ -96,7 +101,7 @@ class Compiled:
         Raises:
             IsaError: the compiler's output could not be read.
         """
-        return next(k for k in parse_asm(self.assembly) if k.name == self.name)
+        return _parsed(self.assembly, self.name)
 
 
 def triton_release() -> tuple[int, int]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from cdna.kernel_source import names_read
 
-__all__ = ["explain_compile_error", "find_gluon", "foreign_assembly", "hear_compiler", "name_line"]
+__all__ = ["explain_compile_error", "find_gluon", "foreign_assembly", "hear_compiler", "is_compile_error", "name_line"]
 
 # What an operand of inline assembly may be on AMD: a vector, scalar or accumulation register, a constant, or a tie.
 _AMD_CONSTRAINT = re.compile(r"[=+&~*%]*(?:[vsaniIJABC]|D[AB]|\d+|\{[^}]*\})")
@@ -62,6 +62,13 @@ def _line_of(fn: Any, line_in_source: int) -> str:
     lines, start = inspect.getsourcelines(fn.fn)
     head = next((i for i, text in enumerate(lines) if re.match(r"\s*def\s", text)), 0)
     return name_line(fn.fn.__code__.co_filename, start + head + line_in_source - 1, fn.__name__)
+
+
+def _name_at(fn: Any, file: str, line: int) -> str:
+    """Return the name of the kernel, of those that ``fn`` is or launches, in which a line stands."""
+    kernels = [k for k in _reachable(fn, {}).values() if hasattr(k, "fn")]
+    codes = [c for k in kernels if (c := k.fn.__code__).co_filename == file and c.co_firstlineno <= line]
+    return max(codes, key=lambda c: c.co_firstlineno).co_name if codes else getattr(fn, "__name__", "kernel")
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -120,13 +127,24 @@ def _diagnostic(said: str) -> str:
     return ""
 
 
+def is_compile_error(error: BaseException) -> bool:
+    """Return whether an error comes from compiling a kernel, and not from the Python around it.
+
+    >>> is_compile_error(ValueError("7 is odd"))
+    False
+    """
+    from triton.errors import TritonError
+
+    return any(isinstance(e, TritonError) or getattr(e, "__notes__", ()) for e in _chain(error))
+
+
 def explain_compile_error(fn: Any, error: BaseException) -> str:
     """Explain in one line an error of compiling ``fn`` or a kernel that it launches: the line and the reason."""
     chain = list(_chain(error))
     last = chain[0]
     for note in getattr(last, "__notes__", ()):
         if at := re.fullmatch(r"(.*?):(\d+): (.*)", note, re.DOTALL):
-            return f"{name_line(at[1], int(at[2]), getattr(fn, '__name__', 'kernel'))}: {at[3]}"
+            return f"{name_line(at[1], int(at[2]), _name_at(fn, at[1], int(at[2])))}: {at[3]}"
     said = [line.strip() for line in str(getattr(last, "error_message", None) or last).splitlines() if line.strip()]
     text = said[-1] if said else type(last).__name__
     if type(last).__name__ not in ("CompilationError", "CompileTimeAssertionFailure"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -180,9 +181,87 @@ def test_inspect_takes_types(tmp_path, capsys, monkeypatch):
     assert re.search(r"global load +128 +1 ", capsys.readouterr().out)
 
 
-def test_the_grader_says_what_it_takes(tmp_path):
-    cell, readme = run_cell(CELL), (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    puzzle = tmp_path / "puzzle.py"
-    puzzle.write_text(re.search(r"```python\n(import torch\n\nfrom cdna\.grade.*?)```", readme, re.S)[1])
-    done = grade(cell["turned"], str(puzzle))
-    assert not done.passed and "turn is a Gluon kernel" in str(done) and "executed_on_gfx942" in str(done)
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+PUZZLE, SOLUTION = re.findall(r"```python\n(import torch\n.*?)```", README, re.S)
+
+
+@pytest.fixture
+def puzzle(tmp_path):
+    file = tmp_path / "puzzle.py"
+    file.write_text(PUZZLE)
+    return file
+
+
+def graded(puzzle, *pairs, name="double"):
+    code = SOLUTION
+    for old, new in pairs:
+        assert old in code
+        code = code.replace(old, new)
+    return grade(run_cell(code)[name], str(puzzle))
+
+
+def test_a_teachers_puzzle_is_solved_in_gluon(puzzle):
+    done = str(graded(puzzle))
+    assert "double: passed" in done and "equals 2 * x in all 2 cases" in done and "1.00 times the floor" in done
+    assert re.search(r"loads +1 of 128 bits", done) and "the same result from" in done
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (", mask=i < n)\n", ")\n", r"1,000 elements: double_kernel, line \d+ of the cell.*outside its tensor: .* of y"),
+        ("2 * gl.load", "2 + gl.load", "4,096 elements: element .* -> x . 2 is something else"),
+        ("BLOCK + gl.arange", "8 + gl.arange", r"a race: writes byte \d+ of y, which workgroup .* -> .*gl.atomic_add"),
+        (
+            "[4], [64], [4]",
+            "[4], [32], [4]",
+            r"compiles .*double_kernel, line \d+ of the cell.*Layout has 32 threads per",
+        ),
+        ("    return y", "    return 2 * x", "stays the same when the kernels store nothing"),
+        ("    return y", "    x.zero_()\n    return y", "changes its argument"),
+        ("    y = torch", "    x = 1 * x\n    y = torch", r"PyTorch computes with the arguments \(mul\)"),
+        ("[4], [64], [4], [0]", "[1], [64], [4], [0]", r"32 bits -> 128 bits for each lane: .*size_per_thread"),
+        ("    double_kernel", "    print(undefined)\n    double_kernel", r"double, line \d+ of the cell.*NameError"),
+    ],
+)
+def test_a_wrong_gluon_solution_is_refused_in_one_line(puzzle, old, new, said):
+    done = graded(puzzle, (old, new))
+    assert not done.passed and re.search(said, str(done)), str(done)
+    assert all("\n" not in check.found for check in done.checks)
+
+
+def test_a_puzzle_may_ask_for_gluon(puzzle):
+    puzzle.write_text(PUZZLE.replace('name="double",', 'name="double",\n    gluon=True,'))
+    assert graded(puzzle).passed
+    layout = ", layout=gl.BlockedLayout([4], [64], [4], [0])"
+    said = str(
+        graded(
+            puzzle,
+            (layout, ""),
+            ("gluon.jit", "triton.jit"),
+            ("gl.", "tl."),
+            ("gluon import language as gl", "gluon import language as gl\nimport triton.language as tl"),
+        )
+    )
+    assert (
+        "double_kernel is written in Triton's language, and Gluon is asked for -> decorate it with @gluon.jit" in said
+    )
+
+
+def test_what_a_solution_may_not_do_is_named_where_it_is_executed_too(puzzle):
+    assert "(code 7)" in str(graded(puzzle, ("    y = torch", "    __import__('os')._exit(7)\n    y = torch")))
+    assert "another process" in str(graded(puzzle, ("    y = torch", "    __import__('os').fork()\n    y = torch")))
+    endless = ("    gl.store", "    while n > 0:\n        gl.store(y + i, 1.0, mask=i < n)\n    gl.store")
+    code = SOLUTION.replace(*endless)
+    done = grade(run_cell(code)["double"], str(puzzle), seconds=2)
+    assert re.search("does this loop end|does not end on the GPU", str(done)), str(done)
+
+
+def test_without_gluon_a_puzzle_is_stepped_over(puzzle, monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton.experimental.gluon.language.amd.cdna3", None)
+    done = graded(puzzle)
+    assert not done.passed and not done.checks
+    assert re.fullmatch(r"double: stepped over: Triton 3\.\S+ has no Gluon for gfx942 \(.*cdna3.*\)", str(done))
+    assert "stepped over" in done._repr_html_()
+    monkeypatch.setitem(sys.modules, "triton.experimental.gluon.language.amd.cdna3", types.ModuleType("cdna3"))
+    assert str(graded(puzzle)).endswith("has Gluon for gfx942 without mfma, buffer_load")

@@ -102,7 +102,8 @@ def test_puzzles_stand_at_the_top_or_in_a_dictionary(tmp_path):
 )
 def test_what_an_execution_shows(counted, lds, said):
     result = SimpleNamespace(counters=Counters(**counted))
-    done = SimpleNamespace(launches=[SimpleNamespace(result=result)])
+    code = SimpleNamespace(ttir="a module")
+    done = SimpleNamespace(launches=[SimpleNamespace(result=result, compiled=code)])
     expect = Expect(load_bits=128, waves=1, workgroups=1, traffic=1, lds=lds)
     found = "\n".join(map(str, judge_execution(done, expect)))
     assert re.search(said.replace("[", r"\["), found), found

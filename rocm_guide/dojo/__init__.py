@@ -4,7 +4,7 @@
 In reading order:
 
 - ``elementwise``, ``rows``, ``products``, ``attention``, ``models``: The puzzles; ``repairs``: those that begin with a
-  slow kernel.
+  slow kernel; ``gluon``: one in which layouts are chosen, not left to the compiler.
 - ``listings``: Repairs of assembly listings, judged by executing them: a missing wait, bank conflicts.
 - ``catalogue``: All puzzles by name.
 - ``path``: The puzzles in the order to take them, each with its level, where it is taught, a hint and a starter.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from cdna.grade.puzzle import GradeError, Puzzle
 from rocm_guide.dojo.attention import ATTENTION
 from rocm_guide.dojo.elementwise import ELEMENTWISE
+from rocm_guide.dojo.gluon import GLUON
 from rocm_guide.dojo.listings import LISTINGS
 from rocm_guide.dojo.models import MODELS
 from rocm_guide.dojo.products import PRODUCTS
@@ -14,7 +15,7 @@ from rocm_guide.dojo.rows import ROWS
 
 __all__ = ["PUZZLES", "find_puzzle"]
 
-PUZZLES = {p.name: p for p in (*ELEMENTWISE, *ROWS, *PRODUCTS, *ATTENTION, *MODELS, *REPAIRS)}
+PUZZLES = {p.name: p for p in (*ELEMENTWISE, *ROWS, *PRODUCTS, *ATTENTION, *MODELS, *REPAIRS, *GLUON)}
 
 
 def find_puzzle(name: str) -> Puzzle:

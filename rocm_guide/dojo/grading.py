@@ -11,6 +11,7 @@ from typing import Any
 
 import cdna.grade
 from cdna.checks import Check
+from cdna.compile_errors import find_gluon
 from cdna.grade import Grade, GradeError, Puzzle
 from cdna.grade.judge import all_results, compare_all
 from cdna.grade.limits import SECONDS
@@ -32,10 +33,13 @@ def _time_check(call: Callable[..., Any], puzzle: Puzzle) -> list[Check]:
     import torch
     from triton.compiler.errors import CompilationError
 
-    from rocm_guide.common.device import time_call
+    from rocm_guide.common.device import accelerator, time_call
 
     if not torch.cuda.is_available():
         return []
+    if (puzzle.gluon or find_gluon(call)) and accelerator().arch != "gfx942":
+        name = torch.cuda.get_device_name()
+        return [Check("WARN", "time", f"not measured: the kernel's layouts are those of gfx942, and this is a {name}")]
     arguments, last = puzzle.shape("cuda"), [None]
     numbers = [a for a in arguments if isinstance(a, torch.Tensor) and a.is_floating_point()]
     cold = torch.empty(_CACHES, dtype=torch.uint8, device=numbers[0].device)
@@ -77,10 +81,10 @@ def grade(call: Callable[..., Any] | str, puzzle: str, arch: str = "gfx942", *, 
         arch: what the kernels are compiled for.
         seconds: by the clock that one call of ``call`` may take; for the judgement, not on a GPU.
 
-    First all cases in Triton's interpreter, against PyTorch in float64; then, if they are right, the code for ``arch``
-    against what the puzzle expects, and what it does when it is executed; then, if there is a GPU, the time. Time,
-    memory, network and processes are limited, so that a mistake ends in a message; it is no sandbox for files of
-    strangers.
+    First all cases, against PyTorch in float64: in Triton's interpreter, or, of a Gluon kernel, as executed gfx942
+    machine code. Then, if they are right, the code for ``arch`` against what the puzzle expects, and what it does when
+    it is executed; then, if there is a GPU, the time. Time, memory, network and processes are limited, so that a
+    mistake ends in a message; it is no sandbox for files of strangers.
 
     Raises:
         GradeError: no such puzzle, ``call`` is no function, or ``seconds`` is not positive.

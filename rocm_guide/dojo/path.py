@@ -11,7 +11,9 @@ import textwrap
 from dataclasses import dataclass
 
 from cdna.grade.puzzle import GradeError, Puzzle
+from cdna.grade.ways import missing_gluon
 from rocm_guide.dojo.catalogue import PUZZLES, find_puzzle
+from rocm_guide.dojo.gluon import GLUON_IMPORTS
 from rocm_guide.dojo.listings import LISTINGS, ListingPuzzle
 
 __all__ = ["PATH", "PuzzlePath", "Step", "start"]
@@ -194,6 +196,15 @@ _STEPS = (
         "losses = torch.empty(x.shape[0], dtype=torch.float32, device=x.device)",
     ),
     Step(
+        "gluon_linear",
+        "gluon",
+        3,
+        "37 · Rung 3",
+        "load with a BlockedLayout of [1, 8], store in LDS, load in the operands' DotOperandLayout; swizzle by the 8 "
+        "bytes that a lane of the operand reads; transposed=True gives a lane four neighbours of a row to store",
+        "y = torch.empty(x.shape[0], w.shape[0], dtype=torch.float32, device=x.device)",
+    ),
+    Step(
         "missing_wait",
         "listings",
         3,
@@ -257,8 +268,9 @@ def _code(step: Step) -> str:
         return f'{puzzle.starter.strip()}\n\n\ngrade({name}, "{name}")'
     signature = puzzle.task.split(":")[0]
     result = step.outputs.split(" = ")[0]
+    imports = f"{GLUON_IMPORTS}\n\n" if puzzle.gluon else ""
     return (
-        f"def {signature}:\n    {step.outputs}\n    # your kernel is launched here: kernel[grid](…)\n"
+        f"{imports}def {signature}:\n    {step.outputs}\n    # your kernel is launched here: kernel[grid](…)\n"
         f'    return {result}\n\n\ngrade({name}, "{name}")'
     )
 
@@ -292,6 +304,8 @@ def start(name: str, *, cell: bool = False) -> Starter:
     parts = [head, _comment(step.task), _comment(f"In PyTorch: {_find(name).formula}")]
     parts += [_comment(f"Expected: {PUZZLES[name].expect}")] if name in PUZZLES else []
     parts += [_comment(f"Hint: {step.hint}")]
+    if name in PUZZLES and PUZZLES[name].gluon and (missing := missing_gluon()):
+        return Starter("\n".join([*parts, f"# Stepped over: {missing}"]))
     found = Starter("\n".join(parts) + "\n" + _code(step))
     if cell:
         try:

@@ -8,10 +8,10 @@ from typing import Any
 from cdna.grade.puzzle import MASK, OFFSET, ONE, Case, Expect, Fault, Puzzle, far_apart, reserved
 from rocm_guide.dojo.elementwise import normal
 
-__all__ = ["PRODUCTS"]
+__all__ = ["ACCUMULATE", "LONG", "PRODUCTS", "TAIL", "TILE", "meta"]
 
-_TAIL = "the last block of K reaches past the end: mask it in both operands, other=0"
-_ACCUMULATE = "the sum runs in fp16: accumulate in fp32 (tl.zeros(..., tl.float32))"
+TAIL = "the last block of K reaches past the end: mask it in both operands, other=0"
+ACCUMULATE = "the sum runs in fp16: accumulate in fp32 (tl.zeros(..., tl.float32))"
 _STRIDES = "an operand is not contiguous: use both of its strides"
 
 
@@ -19,14 +19,19 @@ def _pair(m: int, n: int, k: int, scale: float = 1.0) -> tuple[Any, ...]:
     return normal(m, k, scale=scale), normal(k, n, seed=1, scale=scale)
 
 
-def _meta(device: str, *shapes: tuple[int, int]) -> tuple[Any, ...]:
+def meta(device: str, *shapes: tuple[int, int]) -> tuple[Any, ...]:
+    """Return fp16 matrices of these shapes on a device.
+
+    >>> meta("meta", (2, 3))[0].shape
+    torch.Size([2, 3])
+    """
     import torch
 
     return tuple(torch.empty(*s, dtype=torch.float16, device=device) for s in shapes)
 
 
-_LONG = "not all of K is added: the loop over K ends at K, not after a fixed number of steps"
-_TILE = "each block that is loaded serves one tile: a tile of 64 x 64 or more loads them less often"
+LONG = "not all of K is added: the loop over K ends at K, not after a fixed number of steps"
+TILE = "each block that is loaded serves one tile: a tile of 64 x 64 or more loads them less often"
 _FAULTS = (
     Fault("one block of K is missing at the end: range(0, K, BLOCK)", lambda a, b: a[:, :-16] @ b[:-16]),
     Fault("the same block of b for all of K: its rows move on with k", lambda a, b: _first_block(a, b)),
@@ -44,10 +49,10 @@ def _product_cases(long: int, counted: int = 64) -> tuple[Case, ...]:
     return (
         Case("64 x 64 x 64", lambda: _pair(64, 64, 64), "row of a times column of b, summed over K"),
         Case("40 x 70 x 64", lambda: _pair(40, 70, 64), MASK + "; M and N need a mask each"),
-        Case("32 x 32 x 50", lambda: _pair(32, 32, 50), _TAIL),
+        Case("32 x 32 x 50", lambda: _pair(32, 32, 50), TAIL),
         Case("1 x 1 x 1", lambda: _pair(1, 1, 1), ONE),
-        Case(f"16 x 16 x {long:,}, a long K", lambda: _pair(16, 16, long), _LONG),
-        Case("sums beyond 65,504", lambda: _pair(32, 32, 64, 60.0), _ACCUMULATE),
+        Case(f"16 x 16 x {long:,}, a long K", lambda: _pair(16, 16, long), LONG),
+        Case("sums beyond 65,504", lambda: _pair(32, 32, 64, 60.0), ACCUMULATE),
         Case("a is a transposed view", lambda: (normal(64, 40).T, normal(64, 32, seed=1)), _STRIDES),
         Case("b is a transposed view", lambda: (normal(40, 64), normal(32, 64, seed=1).T), _STRIDES),
         Case("rows of a 2^30 elements apart", lambda: (far_apart(32), normal(32, 16, seed=1)), OFFSET),
@@ -76,9 +81,9 @@ PRODUCTS = (
         formula="a.float() @ b.float()",
         reference=lambda a, b: a @ b,
         cases=_product_cases(1024, counted=16),  # each step takes a millisecond in the interpreter
-        shape=lambda device: _meta(device, (4096, 4096), (4096, 4096)),
+        shape=lambda device: meta(device, (4096, 4096), (4096, 4096)),
         small=lambda: _pair(64, 64, 64),
-        expect=Expect(load_bits=16, waves=4, workgroups=304, traffic=1.4, traffic_fix=_TILE),
+        expect=Expect(load_bits=16, waves=4, workgroups=304, traffic=1.4, traffic_fix=TILE),
         faults=_FAULTS,
         relative=1e-4,
     ),
@@ -89,7 +94,7 @@ PRODUCTS = (
         formula="a.float() @ b.float()",
         reference=lambda a, b: a @ b,
         cases=_product_cases(4096),
-        shape=lambda device: _meta(device, (4096, 4096), (4096, 4096)),
+        shape=lambda device: meta(device, (4096, 4096), (4096, 4096)),
         small=lambda: _pair(128, 128, 64),
         expect=Expect(
             load_bits=128,
@@ -98,7 +103,7 @@ PRODUCTS = (
             workgroups=304,
             traffic=1.7,
             lines_stored=4,
-            traffic_fix=_TILE,
+            traffic_fix=TILE,
         ),
         faults=_FAULTS,
         relative=1e-4,
@@ -115,18 +120,18 @@ PRODUCTS = (
                 lambda: _pair(32, 32, 1024),
                 "each program adds its own part of K, none twice; the result starts at 0",
             ),
-            Case("32 x 48 x 1,000", lambda: _pair(32, 48, 1000), _TAIL + "; at the end of each part too"),
+            Case("32 x 48 x 1,000", lambda: _pair(32, 48, 1000), TAIL + "; at the end of each part too"),
             Case("K shorter than the parts", lambda: _pair(16, 16, 20), "a part of K that is empty adds nothing"),
             Case("16 x 16 x 1", lambda: _pair(16, 16, 1), ONE),
-            Case("sums beyond 65,504", lambda: _pair(16, 16, 512, 20.0), _ACCUMULATE),
+            Case("sums beyond 65,504", lambda: _pair(16, 16, 512, 20.0), ACCUMULATE),
             Case("a is a transposed view", lambda: (normal(640, 32).T, normal(640, 32, seed=1)), _STRIDES),
             Case("b is a transposed view", lambda: (normal(32, 640), normal(32, 640, seed=1).T), _STRIDES),
             Case("rows of a 2^30 elements apart", lambda: (far_apart(32), normal(32, 16, seed=1)), OFFSET),
             Case("rows of b 2^30 elements apart", lambda: (normal(16, 3), far_apart(32, seed=1)), OFFSET + "; k too"),
             Case("64 x 64 x 2,048, bytes counted", lambda: _pair(64, 64, 2048), "each part once", traffic=True),
-            Case("16 x 16 x 65,536, K as long as the true one", lambda: _pair(16, 16, 65_536), _LONG),
+            Case("16 x 16 x 65,536, K as long as the true one", lambda: _pair(16, 16, 65_536), LONG),
         ),
-        shape=lambda device: _meta(device, (64, 65536), (65536, 64)),
+        shape=lambda device: meta(device, (64, 65536), (65536, 64)),
         small=lambda: _pair(64, 64, 512),
         expect=Expect(
             load_bits=128,
@@ -150,17 +155,17 @@ PRODUCTS = (
         cases=(
             Case("16 x 512", lambda: (normal(16, 512), normal(512, seed=1)), "one sum for each row of w"),
             Case("64 x 512", lambda: (normal(64, 512), normal(512, seed=1)), "one sum for each row of w", traffic=True),
-            Case("7 x 300", lambda: (normal(7, 300), normal(300, seed=1)), _TAIL),
+            Case("7 x 300", lambda: (normal(7, 300), normal(300, seed=1)), TAIL),
             Case("3 x 1", lambda: (normal(3, 1), normal(1, seed=1)), ONE),
-            Case("sums beyond 65,504", lambda: (normal(5, 500, scale=60).abs(), normal(500).abs() * 60), _ACCUMULATE),
+            Case("sums beyond 65,504", lambda: (normal(5, 500, scale=60).abs(), normal(500).abs() * 60), ACCUMULATE),
             Case("rows of 100 in a matrix of 128", lambda: (normal(9, 128)[:, :100], normal(100, seed=1)), _STRIDES),
             Case("x is every second element", lambda: (normal(9, 100), normal(200, seed=1)[::2]), "use x.stride(0)"),
             Case("rows 2^30 elements apart", lambda: (far_apart(32), normal(32, seed=1)), OFFSET),
-            Case("3 x 8,192, K as long as the true one", lambda: (normal(3, 8192), normal(8192, seed=1)), _LONG),
+            Case("3 x 8,192, K as long as the true one", lambda: (normal(3, 8192), normal(8192, seed=1)), LONG),
         ),
         small=lambda: (normal(16, 2048), normal(2048, seed=1)),
         faults=(Fault("x is not used: each row is multiplied by it", lambda w, x: w.sum(1)),),
-        shape=lambda device: (*_meta(device, (8192, 8192)), _meta(device, (1, 8192))[0][0]),
+        shape=lambda device: (*meta(device, (8192, 8192)), meta(device, (1, 8192))[0][0]),
         expect=Expect(load_bits=128, waves=2, workgroups=304, traffic=2.05),
         absolute=2e-3,
         relative=1e-4,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Right solutions in styles other than the course's, as data: each is accepted."""
 
+from tests.dojo import gluon_rows
+
 PERSISTENT_COPY = """
 @triton.jit
 def copy_kernel(x, y, n, BLOCK: tl.constexpr):
@@ -102,6 +104,7 @@ WHOLE = [
     ("row_sum", ROW_BLOCKS),
     ("matmul", POINTER_MATMUL),
     ("scale_columns", LINE_SCALE),
+    *gluon_rows.RIGHT,
 ]
 
 #: Puzzle, and what is replaced in the course's solution by what.
@@ -176,4 +179,5 @@ CHANGED = [
             ("(V, 16), 64) * 64, 256", "(V, 32), 64) * 64, 128"),
         ],
     ),
+    *gluon_rows.RIGHT_CHANGED,
 ]

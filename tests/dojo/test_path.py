@@ -6,9 +6,11 @@ from __future__ import annotations
 import ast
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from cdna.grade import GradeError
 from cdna.testing import HEAD, run_cell
@@ -73,17 +75,25 @@ def test_a_starter_runs_as_it_is_and_is_not_yet_right(step, capsys):
 def test_a_solution_that_is_shown_passes_as_it_stands_in_the_library(name):
     assert grade(SOLVED[name], name).passed
     shown = show_solution(name)
-    assert f"def {name}(" in shown.text and "@triton.jit" in shown.text and ": Any" not in shown.text
+    assert f"def {name}(" in shown.text and re.search("@(triton|gluon).jit", shown.text) and ": Any" not in shown.text
     page = shown._repr_html_()
-    assert (
-        page.startswith("<details>") and "</pre></details>" in page and "tl.load(" in page and repr(shown) == shown.text
-    )
+    assert page.startswith("<details>") and "</pre></details>" in page and repr(shown) == shown.text
+    assert re.search(r"[tg]l\.load\(", page)
 
 
 def test_how_the_path_shows():
     text, page = repr(PATH), PATH._repr_html_()
     assert all(s.puzzle in text and f'<td style="text-align:left">{s.puzzle}</td>' in page for s in PATH)
     assert page.count("<details>") == len(PATH) and "torch.softmax(x, 1)" in text and "★★★" in page
+
+
+def test_without_gluon_its_puzzle_is_stepped_over_in_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton.experimental.gluon.language.amd.cdna3", None)
+    (line,) = [x for x in start("gluon_linear").text.splitlines() if "Stepped over" in x]
+    assert "has no Gluon for gfx942" in line and "def gluon_linear" not in start("gluon_linear").text
+    result = grade(torch.clone, "gluon_linear")
+    assert not result.passed and str(result).startswith("gluon_linear: stepped over: Triton ")
+    assert "def copy" in start("copy").text
 
 
 def test_what_is_not_on_the_path_is_refused():

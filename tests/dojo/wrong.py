@@ -5,6 +5,7 @@ Each row: the class of the mistake, the puzzle, what is replaced in its solution
 beside those of the class.
 """
 
+from tests.dojo import gluon_rows
 from tests.dojo.solutions import SOLUTIONS
 from tests.dojo.wrong_models import WRONG_MODELS
 
@@ -24,11 +25,13 @@ CLASSES = {
     "rescale": r"rescale|maximum",
     "merge": r"merge|part",
     "cheat": r"stays the same|no Triton kernel|PyTorch computes|no kernel reads|has kept it|changes its argument",
-    "form": r"returns|a return is missing|no kernel has stored|nothing was written|starts at 0",
+    "form": r"returns|a return is missing|no kernel has stored|nothing was written|stored nothing|starts at 0",
     "formula": r"element",
     "spread": r"workgroups",
     "traffic": r"times will do",
     "code": r"compiles|registers|LDS|same dtype",
+    "layout": r"banks|[Ll]ayout|kWidth",
+    "wait": r"wait",
 }
 
 SCORES = 'tl.where(j[None, :] < M, tl.dot(query, key) * scale, float("-inf"))'
@@ -584,6 +587,7 @@ WRONG = [
     ("off by one", "lean_matmul", "range(0, K, BK)", "range(0, K - 1, BK)", "missing at the end"),
     ("fixed block", "scale_columns", "triton.cdiv(N, 64)", "64", "2 x 8,192.*nothing was written there"),
     *WRONG_MODELS,
+    *gluon_rows.WRONG,
 ]
 
 STRIDED_TALL = """
@@ -686,4 +690,5 @@ WHOLE = [
     ("cheat", "naive_matmul", NO_OP, "stays the same when the kernels store nothing"),
     ("accumulator", "softmax", HALF_SOFTMAX, "sums in fp16|runs in fp16"),
     ("cheat", "naive_matmul", NUMPY_PRODUCT, r"PyTorch computes with the arguments \(|no kernel reads"),
+    *gluon_rows.WHOLE,
 ]

@@ -22,10 +22,11 @@ def grade(
     seconds: Annotated[float, typer.Option(help="By the clock, for one case.", callback=between(0.1))] = 10.0,
     as_json: JSON = False,
 ) -> None:
-    """Run it on every case in Triton's interpreter, compile it for MI300X, read the code and execute it.
+    """Run it on every case, compile it for MI300X, read the code and execute it.
 
-    Exit code 1: not right, or not good yet. Time, memory, network and processes are limited; it is no sandbox for files
-    of strangers: both files are executed.
+    Cases run in Triton's interpreter; those of a Gluon kernel are executed as gfx942 machine code. Exit code 1: not
+    right, not good yet, or stepped over because this Triton has no Gluon for gfx942. Time, memory, network and
+    processes are limited; it is no sandbox for files of strangers: both files are executed.
     """
     import json
     from dataclasses import asdict
@@ -46,7 +47,8 @@ def grade(
     verdict = judge(call, place, name, seconds=seconds)
     if as_json:
         checks = [asdict(check) for check in verdict.checks]
-        typer.echo(json.dumps({"puzzle": verdict.puzzle, "passed": verdict.passed, "checks": checks}))
+        said = {"puzzle": verdict.puzzle, "passed": verdict.passed, "checks": checks, "missing": verdict.missing}
+        typer.echo(json.dumps(said))
     else:
         typer.echo(str(verdict))
     if not verdict.passed:

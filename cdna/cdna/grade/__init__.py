@@ -5,7 +5,8 @@ In reading order:
 
 - ``puzzle``: A puzzle, its cases, what is expected of the code; the files in which puzzles stand.
 - ``limits``: Time, memory, no network, no other processes; ``cheats``: does the result come from the kernels?
-- ``judge``: Run a solution in Triton's interpreter on every case, and say what the first wrong one means.
+- ``ways``: How cases are run: in Triton's interpreter, or, of Gluon kernels, as executed gfx942 machine code.
+- ``judge``: Run a solution on every case, and say what the first wrong one means.
 - ``structure``: Checks of a solution's code for MI300X against what the puzzle expects, read and executed.
 - ``worker``: Processes that have Triton ready, so that a judgement takes a moment.
 - ``grading``: Both judgements.

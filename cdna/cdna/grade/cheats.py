@@ -103,14 +103,15 @@ class TorchWatch:
             self.given |= {t.untyped_storage().data_ptr() for t in new}
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Watch PyTorch inside the ``with`` block; what the interpreter does in a launch is not looked at."""
+    def watching(self, launcher: Any, method: str) -> Iterator[None]:
+        """Watch PyTorch inside the ``with`` block; what happens in a launch, a call of this method of the class
+        ``launcher``, is not looked at.
+        """
         import torch
         from torch.overrides import TorchFunctionMode
-        from triton.runtime import interpreter
 
-        watch, executor, inside = self, interpreter.GridExecutor, [False]
-        launch = executor.__call__
+        watch, inside = self, [False]
+        launch = getattr(launcher, method)
 
         class Look(TorchFunctionMode):
             def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -128,5 +129,5 @@ class TorchWatch:
             finally:
                 inside[0] = False
 
-        with mock.patch.object(executor, "__call__", unseen), Look():
+        with mock.patch.object(launcher, method, unseen), Look():
             yield

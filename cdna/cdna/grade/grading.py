@@ -13,6 +13,7 @@ from cdna.compile_errors import find_gluon
 from cdna.grade.judge import Verdict
 from cdna.grade.limits import SECONDS
 from cdna.grade.puzzle import GradeError, Puzzle, find_puzzle
+from cdna.grade.ways import missing_gluon
 from cdna.grade.worker import check_in_worker, judge_in_worker, prepare_workers
 from cdna.kernel_source import SourceError, pack_objects
 
@@ -23,20 +24,32 @@ _COLOURS = {"OK": "#2e7d32", "WARN": "#b26a00", "FAIL": "#c62828"}
 
 @dataclass(frozen=True)
 class Grade:
-    """The verdict on one solution: printed as lines, shown as a table in a notebook."""
+    """The verdict on one solution: printed as lines, shown as a table in a notebook.
+
+    Attributes:
+        puzzle: its name.
+        checks: what was looked at.
+        missing: why nothing could be, in one line; empty if it could.
+    """
 
     puzzle: str
     checks: tuple[Check, ...]
+    missing: str = ""
 
     @property
     def passed(self) -> bool:
-        """Return whether nothing failed."""
-        return not _failed(list(self.checks))
+        """Return whether it was judged and nothing failed."""
+        return not self.missing and not _failed(list(self.checks))
+
+    @property
+    def _verdict(self) -> str:
+        if self.missing:
+            return f"stepped over: {self.missing}"
+        return "passed" if self.passed else "not yet"
 
     def __str__(self) -> str:
         """Return a line for the puzzle and one for each check."""
-        verdict = "passed" if self.passed else "not yet"
-        return "\n".join([f"{self.puzzle}: {verdict}", *map(str, self.checks)])
+        return "\n".join([f"{self.puzzle}: {self._verdict}", *map(str, self.checks)])
 
     __repr__ = __str__
 
@@ -50,8 +63,7 @@ class Grade:
                 f'<td style="text-align:left">{html.escape(c.name)}</td>'
                 f'<td style="text-align:left">{html.escape(c.found)}{fix}</td></tr>'
             )
-        verdict = "passed" if self.passed else "not yet"
-        return f"<b>{html.escape(self.puzzle)}: {verdict}</b><table>{''.join(rows)}</table>"
+        return f"<b>{html.escape(f'{self.puzzle}: {self._verdict}')}</b><table>{''.join(rows)}</table>"
 
 
 def _failed(checks: list[Check]) -> bool:
@@ -59,9 +71,9 @@ def _failed(checks: list[Check]) -> bool:
 
 
 def right_checks(puzzle: Puzzle, verdict: Verdict) -> list[Check]:
-    """Return what the interpreter found, as checks: the result, and the bytes that were moved."""
+    """Return what the cases showed, as checks: the result, and the bytes that were moved."""
     if verdict.found:
-        return [Check("FAIL", "result", verdict.found, verdict.hint)]
+        return [Check("FAIL", verdict.check, verdict.found, verdict.hint)]
     checks = [Check("OK", "result", f"equals {puzzle.formula} in all {verdict.cases} cases")]
     if puzzle.expect.traffic and verdict.traffic:
         text = f"{verdict.traffic:.2f} times the floor (every input read once, every output written once)"
@@ -76,9 +88,10 @@ def grade(
 ) -> Grade:
     """Judge ``call``, a function that launches kernels, as a solution of a puzzle.
 
-    First all cases in Triton's interpreter, against PyTorch in float64; then, if they are right, the code for ``arch``
-    against what the puzzle expects, and what it does when it is executed. Time, memory, network and processes are
-    limited, so that a mistake ends in a message; it is no sandbox for files of strangers.
+    First all cases, against PyTorch in float64: in Triton's interpreter, or, where a kernel is in Gluon, as executed
+    gfx942 machine code. Then, if they are right, the code for ``arch`` against what the puzzle expects, and what it
+    does when it is executed. Time, memory, network and processes are limited, so that a mistake ends in a message; it
+    is no sandbox for files of strangers. A Triton that has no Gluon for gfx942 steps over a puzzle that asks for it.
 
     Args:
         call: takes and returns what the puzzle's task says. It and its kernels may stand in a notebook cell.
@@ -95,16 +108,18 @@ def grade(
     puzzle = find_puzzle(place, name)
     if not callable(call) or hasattr(call, "run"):
         raise GradeError(f"{call!r:.60}: give the function that launches your kernel, not the kernel or its result")
-    if kernel := find_gluon(call):
-        said = f"{kernel} is a Gluon kernel, and a puzzle's cases run in Triton's interpreter, which knows no layouts"
-        fix = "write it in Triton's language; a Gluon kernel is executed inside `with cdna.run.executed_on_gfx942():`"
-        return Grade(puzzle.name, (Check("FAIL", "result", said, fix),))
+    if puzzle.gluon and (missing := missing_gluon()):
+        return Grade(puzzle.name, (), missing)
     try:
         packed = pack_objects([call])
     except SourceError as e:
         return Grade(puzzle.name, (Check("FAIL", "result", str(e)),))
-    prepare_workers()
-    checks = right_checks(puzzle, judge_in_worker(packed, place, puzzle.name, seconds))
+    layers = {kind for function in packed["functions"] for kind, _ in function["layers"]}
+    executed = puzzle.gluon or "gluon" in layers or bool(find_gluon(call))
+    if executed and (missing := missing_gluon()):
+        return Grade(puzzle.name, (), missing)
+    prepare_workers(executed)
+    checks = right_checks(puzzle, judge_in_worker(packed, place, puzzle.name, seconds, executed))
     if not _failed(checks):
         checks += check_in_worker(packed, place, puzzle.name, arch, seconds)
     return Grade(puzzle.name, tuple(checks))

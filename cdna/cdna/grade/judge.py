@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Run a solution in Triton's interpreter on every case of its puzzle, and say what the first wrong one means."""
+"""Run a solution on every case of its puzzle, interpreted or executed, and say what the first wrong one means."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import contextlib
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cdna.grade.cheats import TorchWatch, no_kernels, only_the_last_program
+from cdna.grade.cheats import TorchWatch
 from cdna.grade.limits import MEMORY, SECONDS, attempt, confine, explain_limits, limits
 from cdna.grade.puzzle import MASK, OFFSET, Case, Puzzle, find_puzzle
-from cdna.guard import Watch, watch_memory
-from cdna.interpreter.patches import exact_conversions, quick_interpreter
+from cdna.grade.ways import Executed, Interpreted, Seen, Way
+from cdna.interpreter.patches import quick_interpreter
 from cdna.kernel_source import unpack_objects
-from cdna.run.launches import poison_mode
 
 __all__ = ["Verdict", "judge_packed"]
 
@@ -50,35 +49,40 @@ class Verdict:
         found: what is wrong, with the first wrong element; empty if all are right.
         hint: the probable mistake.
         traffic: bytes moved over the floor, where a case counts them; else 0.
+        check: the name of the check that fails.
     """
 
     cases: int
     found: str = ""
     hint: str = ""
     traffic: float = 0.0
+    check: str = "result"
 
 
 @dataclass
 class _Bench:
-    """What a judgement has at hand: the solution, its puzzle, the names of its files, and its limits."""
+    """What a judgement has at hand: the solution, its puzzle, the names of its files, its limits, how it is run."""
 
     call: Callable[..., Any]
     puzzle: Puzzle
     files: list[str]
     seconds: float
     pulse: Callable[[], None]
+    way: Way
 
-    def run(self, given: tuple[Any, ...], *modes: Any, memory: int = MEMORY) -> list[Any]:
-        """Call the solution within its limits and inside of what is given; return all results."""
+    def run(self, given: tuple[Any, ...], way: Any, *modes: Any, memory: int = MEMORY) -> tuple[list[Any], Any]:
+        """Call the solution within its limits, as ``way`` runs it and inside of ``modes``; return all results, and what
+        was seen.
+        """
         self.pulse()
         arguments = own_copies(self.puzzle, given)
         with contextlib.ExitStack() as stack:
             stack.enter_context(limits(self.seconds, memory))
-            stack.enter_context(exact_conversions())
+            seen = stack.enter_context(way)
             for mode in modes:
                 stack.enter_context(mode)
             returned = self.call(*arguments)
-        return all_results(self.puzzle, arguments, returned)
+        return all_results(self.puzzle, arguments, returned), seen
 
     def equals(self, got: list[Any], wanted: list[Any]) -> bool:
         """Return whether all outputs are right."""
@@ -174,16 +178,16 @@ def _same(a: list[Any], b: list[Any]) -> bool:
     return all(bool(((x == y) | (x.isnan() & y.isnan())).all()) for x, y in pairs)
 
 
-def _why_nan(bench: _Bench, arguments: tuple[Any, ...], got: list[Any], watch: Watch) -> tuple[str, str]:
+def _why_nan(bench: _Bench, arguments: tuple[Any, ...], got: list[Any], watch: Seen) -> tuple[str, str]:
     """Return where a NaN comes from, by calling again with other things in memory, and the hint if that is known."""
     if watch.undefined:
         # Masked lanes of loads without ``other`` hold 0 now instead of NaN.
-        again = bench.run(arguments, watch_memory(strict=True, undefined=False), poison_mode())
+        again, _ = bench.run(arguments, bench.way.watched(undefined=False))
         if not _same(got, again):
             return "", _UNDEFINED
     number = next(i for i, g in enumerate(got) if bool(g.double().isnan().any()))
     place = tuple(got[number].double().isnan().nonzero()[0].tolist())
-    other = bench.run(arguments, watch_memory(strict=True), poison_mode(0x3C))[number]
+    other = bench.run(arguments, bench.way.watched(byte=0x3C))[0][number]
     if math.isnan(float(other[place])):
         return "; the kernel computed the NaN: an overflow, 0/0 or inf - inf", ""
     filled = other.new_empty(1)
@@ -194,7 +198,7 @@ def _why_nan(bench: _Bench, arguments: tuple[Any, ...], got: list[Any], watch: W
 
 
 def _hint(
-    bench: _Bench, case: Case, arguments: tuple[Any, ...], got: list[Any], kind: str, watch: Watch
+    bench: _Bench, case: Case, arguments: tuple[Any, ...], got: list[Any], kind: str, watch: Seen
 ) -> tuple[str, str]:
     """Return more about a wrong output, and the probable mistake; both from what was seen."""
     if kind == "form":
@@ -224,9 +228,9 @@ def _without_kernels(bench: _Bench, arguments: tuple[Any, ...], wanted: list[Any
     """Return what makes the result right when no kernel runs, empty if it is not; a result of zeros shows nothing."""
     if not any(bool(w.nan_to_num().any()) for w in wanted):
         return ""
-    got, error = attempt(lambda: bench.run(arguments, no_kernels(), poison_mode()))
+    done, error = attempt(lambda: bench.run(arguments, bench.way.nothing()))
     # A wrapper that reads what was stored, and fails without, shows that it depends on it.
-    if error or not bench.equals(got, wanted):
+    if error or not bench.equals(got := done[0], wanted):
         return ""
     return _KEPT if any(g.data_ptr() == b.data_ptr() for g, b in zip(got, before, strict=True)) else _NOT_BY_KERNELS
 
@@ -235,15 +239,17 @@ def _last_program(bench: _Bench, case: Case) -> Verdict:
     """Judge the addresses of the last program of each launch, and what it has written."""
     arguments = case.arguments()
     for back in (0, *(1 << n for n in range(11))):  # the last ones may be there in vain
-        modes = [only_the_last_program(back), *([poison_mode()] if case.wanted else [])]
-        with watch_memory() as watch:
-            got, error = attempt(partial(bench.run, arguments, *modes, memory=MEMORY + _FAR_MEMORY))
-        if error or watch.stored:
+        way = bench.way.alone(back, poison=case.wanted)
+        done, error = attempt(partial(bench.run, arguments, way, memory=MEMORY + _FAR_MEMORY))
+        if error or done[1].stored:
             break
     if error:
-        said = explain_limits(error, bench.files, MEMORY + _FAR_MEMORY)
+        said, *_ = bench.way.explain(bench.call, error, bench.files, MEMORY + _FAR_MEMORY)
         # The whole of it was judged in smaller cases; here only addresses count.
         return Verdict(0, f"{case.name}: {said}", case.hint) if "outside its tensor" in said else Verdict(1)
+    got, watch = done
+    if not watch.stored:
+        return Verdict(0, f"{case.name}: its last programs store nothing", case.hint)
     if not case.wanted or watch.launches != 1 or watch.atomics:
         return Verdict(1)
     p, wanted = bench.puzzle, _as_list(bench.puzzle.reference(*map(_widen, arguments)))
@@ -295,11 +301,11 @@ def _run_case(bench: _Bench, case: Case) -> Verdict:
     kept = [t.clone() if t.numel() * t.element_size() <= _LARGE else None for t in tensors]
     wanted = _as_list(puzzle.reference(*map(_widen, arguments)))
     torches = TorchWatch(arguments, moves=puzzle.moves)
-    with watch_memory(strict=True) as watch:
-        got, error = attempt(lambda: bench.run(arguments, poison_mode(), torches.watching()))
+    done, error = attempt(lambda: bench.run(arguments, bench.way.watched(), torches.watching(*bench.way.launch)))
     if error:
-        said = explain_limits(error, bench.files)
-        return Verdict(0, f"{case.name}: {said}", _hint_of_an_address(said, case))
+        said, hint, check = bench.way.explain(bench.call, error, bench.files, MEMORY)
+        return Verdict(0, f"{case.name}: {said}", _hint_of_an_address(said, case) or hint, check=check)
+    got, watch = done
     for tensor, before in zip(tensors, kept, strict=True):
         if before is not None and _changed(tensor, before):
             return Verdict(0, f"{case.name}: changes its argument", "write to a tensor of your own")
@@ -312,6 +318,9 @@ def _run_case(bench: _Bench, case: Case) -> Verdict:
             return Verdict(0, f"{case.name}: {said}{more}", hint)
     if not watch.launches:
         return Verdict(0, f"{case.name}: no Triton kernel was launched", "launch your kernel: kernel[grid](…)")
+    if puzzle.gluon and (foreign := watch.foreign):
+        how = "decorate it with @gluon.jit, and give each tile its layout"
+        return Verdict(0, f"{case.name}: {foreign} is written in Triton's language, and Gluon is asked for", how)
     if said := _without_kernels(bench, arguments, wanted, got):
         return Verdict(0, f"{case.name}: {said}", _OWN if said == _NOT_BY_KERNELS else "compute each call anew")
     if torches.used:
@@ -331,27 +340,31 @@ def judge_call(
     files: list[str],
     seconds: float = SECONDS,
     pulse: Callable[[], None] = lambda: None,
+    way: Way | None = None,
 ) -> Verdict:
-    """Judge all cases of a puzzle, up to the first wrong one; needs ``TRITON_INTERPRET=1``."""
-    bench = _Bench(call, puzzle, files, seconds, pulse)
+    """Judge all cases of a puzzle, up to the first wrong one, in Triton's interpreter or as ``way`` runs them."""
+    bench = _Bench(call, puzzle, files, seconds, pulse, way or Interpreted())
     right, traffic = 0, 0.0
     for case in puzzle.cases:
         verdict = _run_case(bench, case)
         if verdict.found:
-            return Verdict(right, verdict.found, verdict.hint)
+            return replace(verdict, cases=right, hint=bench.way.words(verdict.hint))
         right, traffic = right + 1, max(traffic, verdict.traffic)
     return Verdict(right, traffic=traffic)
 
 
-def judge_packed(packed: dict[str, Any], place: str, name: str, seconds: float = SECONDS, beat: str = "") -> Verdict:
+def judge_packed(
+    packed: dict[str, Any], place: str, name: str, executed: bool = False, seconds: float = SECONDS, beat: str = ""
+) -> Verdict:
     """Call :func:`judge_call` for a function that :func:`cdna.kernel_source.pack_objects` took apart;
-    ``beat`` is a file to touch at each call of it.
+    ``executed`` runs gfx942 code, ``beat`` is a file to touch at each call.
     """
     puzzle, files = find_puzzle(place, name), list(packed["lines"])
-    with quick_interpreter():
+    with contextlib.nullcontext() if executed else quick_interpreter():
         confine()
         with limits(seconds):
             calls, error = attempt(lambda: unpack_objects(packed))
         if error:
             return Verdict(0, explain_limits(error, files), "restart the kernel and run the cells in order")
-        return judge_call(calls[0], puzzle, files, seconds, Path(beat).touch if beat else lambda: None)
+        pulse = Path(beat).touch if beat else lambda: None
+        return judge_call(calls[0], puzzle, files, seconds, pulse, Executed() if executed else Interpreted())

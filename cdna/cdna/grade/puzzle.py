@@ -32,6 +32,7 @@ __all__ = [
 MASK = "a mask is missing or off by one: the last block reaches past the end"
 ONE = "one element is a whole row: the loop ends at the length, not before it, and the mask is i < n"
 OFFSET = "an offset overflows 32 bits: .to(tl.int64) on the row before it is multiplied by the stride"
+_LDS = "LDS, at most {:g} times the cycles that it takes without conflicts"
 
 
 class GradeError(InputError):
@@ -117,7 +118,7 @@ class Expect:
         parts += [f"{max(self.waves, self.better_waves):g} waves for each SIMD", f"{self.workgroups:,} workgroups"]
         parts += [f"bytes {self.traffic:g} times the floor at most"]
         parts += ["the matrix cores"] * self.mfma
-        parts += [] if self.lds is None else ["LDS" if self.lds else "no LDS"]
+        parts += [] if self.lds is None else [_LDS.format(self.conflicts) if self.lds else "no LDS"]
         return ", ".join(parts)
 
 
@@ -130,7 +131,7 @@ class Puzzle:
         task: what the function takes and returns.
         reference: the same in PyTorch; floating-point tensors arrive as float64.
         formula: the reference as it is printed.
-        cases: small ones for the interpreter, the plainest first.
+        cases: small ones, the plainest first.
         shape: makes arguments of a realistic size on a device; used for the compiled code and for timing.
         small: makes arguments on the CPU with which the machine code is executed.
         expect: of the compiled code.
@@ -140,6 +141,8 @@ class Puzzle:
         writes: positions of the arguments that the solution is to change. They are results too: the reference returns
             them as they are to be, in this order, after what the solution returns.
         starter: the code of a kernel that is right and is to be made better, where the puzzle is a repair.
+        gluon: whether the kernels are to be written in Gluon; the cases are then executed as gfx942 machine code, as
+            they are for any puzzle that is solved so.
         absolute, relative: the error that is allowed: ``absolute + relative * abs(reference)``.
     """
 
@@ -158,6 +161,7 @@ class Puzzle:
     absolute: float = 1e-3
     relative: float = 2e-3
     starter: str = ""
+    gluon: bool = False
 
 
 def _module(place: str) -> Any:

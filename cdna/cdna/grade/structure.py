@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from cdna.base import InputError
@@ -19,25 +20,59 @@ from cdna.dry_run.recorder import Launch
 from cdna.grade.judge import all_results, compare_all, own_copies
 from cdna.grade.limits import SECONDS, attempt, confine, explain_limits, limits
 from cdna.grade.puzzle import Expect, GradeError, Puzzle, find_puzzle
+from cdna.grade.ways import FLAWS
 from cdna.kernel_source import unpack_objects
 from cdna.run.errors import RunError
 from cdna.run.launches import Executions, executed_on_gfx942
 
 __all__ = ["check_packed", "check_structure"]
 
-_WIDER = "more elements for each lane (a larger block, fewer warps), contiguous and aligned"
-_APART = (
-    "neighbours in the block lie apart in memory: let tl.arange run along the contiguous dimension, without a factor"
-)
-_ROWS = "lanes side by side reach into different rows: a block that is wide along the rows, 64 elements or more"
 _LINE = 128  # bytes
-_FLAWS = {
-    "bounds": "an offset and the size of its tensor belong together",
-    "race": "programs run in no fixed order: give each element one writer, or use tl.atomic_add or a second launch",
-    "undefined": "tl.debug_barrier() orders nothing between programs",
-    "limit": "a loop that does not end on the GPU",
-    "deadlock": "programs that wait for others may never be resident together",
-}
+
+
+@dataclass(frozen=True)
+class _Fixes:
+    """What to do about code that is not as expected, in the words of a language.
+
+    Attributes:
+        wider, apart: about narrow accesses; and where neighbours lie apart in memory.
+        rows: about lines of which a part is used.
+        banks: about conflicts in LDS.
+        matrix: about code without matrix instructions.
+        through, beside: about LDS that is not used, or is for nothing.
+    """
+
+    wider: str
+    apart: str
+    rows: str
+    banks: str
+    matrix: str
+    through: str
+    beside: str
+
+
+_TRITON = _Fixes(
+    "more elements for each lane (a larger block, fewer warps), contiguous and aligned",
+    "neighbours in the block lie apart in memory: let tl.arange run along the contiguous dimension, without a factor",
+    "lanes side by side reach into different rows: a block that is wide along the rows, 64 elements or more",
+    "another order of the block's dimensions",
+    "tl.dot on fp16 blocks of 16 or more in every dimension",
+    "a two-dimensional block, loaded along its rows and stored along its columns",
+    "no element needs to change lanes: load, compute and store in one order, and broadcast vectors",
+)
+_LANE = (
+    "a lane moves at once what it holds in a row: size_per_thread along the dimension that is contiguous in memory and "
+    "comes first in order; of an MFMA result transposed=True"
+)
+_GLUON = _Fixes(
+    _LANE,
+    _LANE,
+    "threads_per_warp of the layout: let more lanes stand side by side along the rows",
+    "swizzle or pad the block in LDS by what a lane reads",
+    "cdna3.mfma, with operands in DotOperandLayout of an AMDMFMALayout",
+    "gl.allocate_shared_memory: store the tile in the layout of its load, and load it in the layout of its use",
+    "no element needs to change lanes: give load, arithmetic and store one layout",
+)
 
 
 def _main_width(widths: dict[int, int]) -> tuple[int, str]:
@@ -71,6 +106,7 @@ def _lines(done: Executions) -> tuple[float, float]:
 
 def judge_execution(done: Executions, expect: Expect) -> Iterator[Check]:
     """Check how executed launches went about memory: the lines that they touched, and the banks of LDS."""
+    fixes = _GLUON if all(not launch.compiled.ttir for launch in done.launches) else _TRITON
     for name, found, most in zip(
         ("lines read", "lines stored"), _lines(done), (expect.lines_loaded, expect.lines_stored), strict=True
     ):
@@ -78,21 +114,25 @@ def judge_execution(done: Executions, expect: Expect) -> Iterator[Check]:
             continue
         good = found <= most * 1.1  # a view need not begin at a line
         text = f"{found:.1f} times the lines of 128 bytes that the bytes fill"
-        yield Check("OK" if good else "FAIL", name, text, "" if good else f"{most:g} times will do: {_ROWS}")
+        yield Check("OK" if good else "FAIL", name, text, "" if good else f"{most:g} times will do: {fixes.rows}")
     ideal = sum(launch.result.counters.lds_ideal for launch in done.launches)
     cycles = sum(launch.result.counters.lds_cycles for launch in done.launches)
     if ideal:
         good = cycles <= expect.conflicts * ideal
         # Where the puzzle is not about LDS, Triton alone decides on its use, for sums and dots, each release otherwise.
-        ours, theirs = "another order of the block's dimensions", "Triton's own layout, which differs by release"
+        ours, theirs = fixes.banks, "Triton's own layout, which differs by release"
         fix = "" if good else f"lanes that go together meet in one bank: {ours if expect.lds else theirs}"
         status: Status = "OK" if good else "FAIL" if expect.lds else "WARN"
         yield Check(status, "banks", f"{cycles:,} cycles of LDS; without conflicts {ideal:,}", fix)
 
 
-def judge_launches(launches: list[Launch], expect: Expect, wider: str = _WIDER) -> Iterator[Check]:
-    """Check compiled launches against what is expected of them, the gravest first; ``wider`` is how to widen loads."""
+def judge_launches(launches: list[Launch], expect: Expect, apart: bool = False) -> Iterator[Check]:
+    """Check compiled launches against what is expected of them, the gravest first; ``apart`` says that executed loads
+    used a part of their lines only.
+    """
     reports = [launch.report for launch in launches]
+    fixes = _GLUON if all(not launch.compiled.ttir for launch in launches) else _TRITON
+    wider = fixes.apart if apart else fixes.wider
     for report in reports:
         for finding in report.findings:
             if finding.level == "error":
@@ -116,14 +156,12 @@ def judge_launches(launches: list[Launch], expect: Expect, wider: str = _WIDER) 
     if expect.mfma:
         used = {op: n for r in reports for op, n in r.isa.mfma.items()}
         text = ", ".join(f"{n} x {op}" for op, n in used.items()) or "no matrix instruction"
-        fix = "" if used else "tl.dot on fp16 blocks of 16 or more in every dimension"
+        fix = "" if used else fixes.matrix
         yield Check("OK" if used else "FAIL", "matrix cores", text, fix)
     if expect.lds is not None:
         size = max(r.lds for r in reports)
         good = (size > 0) is expect.lds
-        through = "a two-dimensional block, loaded along its rows and stored along its columns"
-        beside = "no element needs to change lanes: load, compute and store in one order, and broadcast vectors"
-        fix = "" if good else through if expect.lds else beside
+        fix = "" if good else fixes.through if expect.lds else fixes.beside
         yield Check("OK" if good else "FAIL", "LDS", f"{size:,} bytes for each workgroup", fix)
     if expect.workgroups:
         most = max(math.prod(r.grid or (0,)) for r in reports)
@@ -141,8 +179,8 @@ def _execute(call: Callable[..., Any], puzzle: Puzzle, seconds: float, files: li
     with limits(seconds), executed_on_gfx942() as done:
         got, error = attempt(lambda: call(*arguments))
     if isinstance(error, RunError):
-        if error.rule in _FLAWS:
-            return [Check("FAIL", "executed", str(error), _FLAWS[error.rule])], 0.0
+        if error.rule in FLAWS:
+            return [Check("FAIL", "executed", str(error), FLAWS[error.rule])], 0.0
         return [Check("WARN", "executed", f"not executed: {error}")], 0.0
     if error:
         said = explain_limits(error, files)
@@ -183,7 +221,7 @@ def check_structure(
         if said := foreign_assembly(call, launch.compiled.ttir or launch.compiled.ttgir):
             return [Check("FAIL", "compiles", said)]
     executed, lines = _execute(call, puzzle, seconds, files or []) if arch == "gfx942" else ([], 0.0)
-    return [*judge_launches(run.launches, puzzle.expect, _APART if lines > 1.9 else _WIDER), *executed]
+    return [*judge_launches(run.launches, puzzle.expect, lines > 1.9), *executed]
 
 
 def check_packed(packed: dict[str, Any], place: str, name: str, arch: str, seconds: float, beat: str) -> list[Check]:

@@ -27,7 +27,7 @@ _GRACE = 2.0  # seconds after its own limit of time, at which a solution that ca
 
 
 def judge_file(source: str, target: str, beat: str) -> None:
-    """Judge once in the other process, from file to file."""
+    """Judge once in another process, from file to file."""
     _answer(judge_packed, source, target, beat)
 
 
@@ -56,14 +56,15 @@ def read_ahead() -> None:
         cache.triton_key()
 
 
-def prepare_workers() -> None:
-    """Start both processes, if they are not there, and do not wait for them."""
+def prepare_workers(executed: bool = False) -> None:
+    """Start both processes, if they are not there, and do not wait for them; ``executed`` needs no interpreter."""
     ahead = read_ahead.__module__, read_ahead.__name__
-    prepare_warm(interpret=True, first=ahead)
+    if not executed:
+        prepare_warm(interpret=True, first=ahead)
     prepare_warm(interpret=False, first=ahead)
 
 
-def _ask(function: Callable[..., None], seconds: float, *arguments: Any) -> tuple[Any, str]:
+def _ask(function: Callable[..., None], seconds: float, *arguments: Any, interpret: bool = False) -> tuple[Any, str]:
     """Return the other process's answer, or why there is none.
 
     Raises:
@@ -79,7 +80,7 @@ def _ask(function: Callable[..., None], seconds: float, *arguments: Any) -> tupl
                 source,
                 target,
                 beat,
-                interpret=function is judge_file,
+                interpret=interpret,
                 beat=beat,
                 quiet=seconds + _GRACE,
             )
@@ -92,13 +93,13 @@ def _ask(function: Callable[..., None], seconds: float, *arguments: Any) -> tupl
         return None, f"the solution ended its process (code {code})"
 
 
-def judge_in_worker(packed: dict[str, Any], place: str, name: str, seconds: float) -> Verdict:
-    """Call :func:`~cdna.grade.judge.judge_packed` in a process with the interpreter on.
+def judge_in_worker(packed: dict[str, Any], place: str, name: str, seconds: float, executed: bool) -> Verdict:
+    """Call :func:`~cdna.grade.judge.judge_packed` in a process with the interpreter on, or in the one that compiles.
 
     Raises:
         GradeError: the process could not be started.
     """
-    verdict, why = _ask(judge_file, seconds, packed, place, name)
+    verdict, why = _ask(judge_file, seconds, packed, place, name, executed, interpret=not executed)
     if why:
         return Verdict(0, why, "is memory used up, or os._exit called?" if "ended" in why else "does a loop end?")
     assert isinstance(verdict, Verdict)

@@ -205,5 +205,5 @@ def _only_scratch_follows(visible: Sequence[Parameter], given: Sequence[Any], p:
 def copy_back(bound: Bound) -> None:
     """Write what the kernel stored into the caller's arrays."""
     for a, start, size in bound.copies:
-        if a.writable:
+        if a.writable and a.copied:
             np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(start))[:] = a.data[:size]

@@ -27,12 +27,14 @@ class Executed:
         kernel, grid: what, and over how many workgroups in x, y and z.
         compiled: all stages of the kernel.
         result: what was executed: counters, and the machine in its last state.
+        read: where the storages of those tensor arguments begin that something was loaded from.
     """
 
     kernel: str
     grid: tuple[int, int, int]
     compiled: Compiled = field(repr=False)
     result: Result = field(repr=False)
+    read: frozenset[int] = field(default=frozenset(), repr=False)
 
 
 @dataclass
@@ -74,6 +76,20 @@ def poison_mode(byte: int = 0xFF) -> Any:
     return Poison()
 
 
+def _storages(arguments: dict[str, Any], loaded: tuple[tuple[int, int], ...]) -> Iterator[int]:
+    """Return where the storages of the tensors begin that hold one of the places."""
+    left = list(arguments.values())
+    while left:
+        value = left.pop()
+        if isinstance(value, tuple | list):
+            left += value
+        elif hasattr(value, "untyped_storage"):
+            storage = value.untyped_storage()
+            first, size = storage.data_ptr(), storage.nbytes()
+            if any(first <= start < first + size for start, _ in loaded):
+                yield first
+
+
 @contextlib.contextmanager
 def executed_on_gfx942(
     *,
@@ -83,6 +99,8 @@ def executed_on_gfx942(
     count: bool = True,
     copies: float = 0.0,
     hardware_sums: bool = False,
+    back: int | None = None,
+    poison: int | None = 0xFF,
 ) -> Iterator[Executions]:
     """Execute every Triton launch inside the ``with`` block as gfx942 machine code, in this process.
 
@@ -98,6 +116,9 @@ def executed_on_gfx942(
         limit: instructions that one wave may execute.
         count: False leaves out bytes, lines and bank conflicts, which takes less time.
         copies, hardware_sums: see :func:`~cdna.run.session.run`.
+        back: run one workgroup of each launch alone: 0 is its last, 1 the one before; where there are not so many, the
+            first. None runs all.
+        poison: the byte that ``torch.empty`` and its kin are filled with; None leaves them as they come.
 
     Raises:
         RunError: what the hardware does not allow, with the kernel, the launch and the instruction; or ``units``.
@@ -123,6 +144,7 @@ def executed_on_gfx942(
         if 0 in grid:
             return
         free = {name: value for name, value in arguments.items() if compiled.signature[name] != "constexpr"}
+        total = grid[0] * grid[1] * grid[2]
         try:
             result = run(
                 compiled,
@@ -134,13 +156,16 @@ def executed_on_gfx942(
                 copies=copies,
                 wait_states=True,
                 hardware_sums=hardware_sums,
+                only=None if back is None else (max(total - 1 - back, 0),),
             )
         except RunError as e:
-            raise RunError(f"{compiled.name}, launch {len(done.launches) + 1}: {e}", e.line, e.rule) from e
-        done.launches.append(Executed(compiled.name, grid, compiled, result))
+            said = f"{compiled.name}, launch {len(done.launches) + 1}: {e}"
+            source = next((i.source for i in compiled.parsed.instructions if e.line and i.line == e.line), "")
+            raise RunError(said, e.line, e.rule, source) from e
+        done.launches.append(Executed(compiled.name, grid, compiled, result, frozenset(_storages(free, result.loaded))))
 
     with dry_run("gfx942", on_launch=execute):
         # What dry_run answers with is made anew for each block, so nothing has to be put back.
         torch.cuda.get_device_properties(0).multi_processor_count = units
-        with poison_mode():
+        with contextlib.nullcontext() if poison is None else poison_mode(poison):
             yield done

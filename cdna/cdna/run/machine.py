@@ -94,7 +94,7 @@ class Machine:
     def start_group(self, number: int | None = None) -> Workgroup | None:
         """Start the next workgroup (or the one of this number); None when all have started."""
         if number is None:
-            if self._next >= self.total:
+            if self._next >= (self.total if self._order is None else len(self._order)):
                 return None
             number = self._order[self._next] if self._order is not None else self._next
             self._next += 1
@@ -140,7 +140,13 @@ class Machine:
         w.valid[0] = ALL_LANES
         return w
 
-    def run(self, order: str | int = "together", slice_: int = 50_000, resident: int = 304) -> None:
+    def run(
+        self,
+        order: str | int = "together",
+        slice_: int = 50_000,
+        resident: int = 304,
+        only: Sequence[int] | None = None,
+    ) -> None:
         """Run all workgroups to their end.
 
         Args:
@@ -150,6 +156,7 @@ class Machine:
             slice_: instructions after which a workgroup that has not ended makes room for others, so that kernels
                 whose workgroups wait for each other can finish.
             resident: workgroups that can be under way at once.
+            only: numbers of the workgroups that run; None runs all.
 
         Raises:
             RunError: see :meth:`step`; also when all waves wait for each other.
@@ -157,8 +164,13 @@ class Machine:
         if order not in ("together", "alone", "round_robin") and not isinstance(order, int):
             raise RunError(f"order={order!r}: together, alone, round_robin or a number")
         random_ = random.Random(order) if isinstance(order, int) else None
+        chosen = range(self.total) if only is None else only
         if random_ is not None:
-            self._order = random_.sample(range(self.total), self.total)
+            self._order = random_.sample(chosen, len(chosen))
+        elif only is not None:
+            self._order = only
+        if len(chosen) == 1:
+            self.races = None
         queue: list[Workgroup] = []
         with np.errstate(all="ignore"):
             while True:

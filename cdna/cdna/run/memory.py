@@ -21,6 +21,7 @@ from cdna.run.errors import RunError
 __all__ = []
 
 _FIRST, _GUARD = 0x7F00_0000_0000, 1 << 20
+_LARGEST_COPY = 1 << 30  # bytes
 Note = Callable[["Allocation", Any, int], None]
 
 
@@ -30,19 +31,26 @@ class Allocation:
     Attributes:
         name: of the argument.
         base, size: made-up address, and bytes.
-        data: the bytes, filled up to a multiple of 16.
+        data: the bytes, filled up to a multiple of 16; of more than a gigabyte the caller's own, which need not all be
+            in memory.
+        copied: whether ``data`` is a copy.
         writable: False for a read-only array.
+        loaded: whether something was read from it.
     """
 
-    __slots__ = ("base", "bytes", "data", "dwords", "halves", "name", "size", "writable")
+    __slots__ = ("base", "bytes", "copied", "data", "dwords", "halves", "loaded", "name", "size", "writable")
 
     def __init__(self, name: str, base: int, content: Any, writable: bool) -> None:
         self.name, self.base, self.size, self.writable = name, base, len(content), writable
-        self.data = np.zeros(-(-max(self.size, 1) // 16) * 16, np.uint8)
-        self.data[: self.size] = content
+        self.loaded, self.copied = False, self.size <= _LARGEST_COPY
+        if self.copied:
+            self.data = np.zeros(-(-max(self.size, 1) // 16) * 16, np.uint8)
+            self.data[: self.size] = content
+        else:
+            self.data = content
         self.bytes = self.data
-        self.halves = self.data.view(np.uint16)
-        self.dwords = self.data.view(np.uint32)
+        self.halves = self.data[: len(self.data) & ~1].view(np.uint16)
+        self.dwords = self.data[: len(self.data) & ~3].view(np.uint32)
 
     def __repr__(self) -> str:
         return f"Allocation({self.name!r}, base=0x{self.base:x}, size={self.size})"
@@ -117,6 +125,7 @@ class Memory:
                 raise
             parts = [self.read(addresses[i : i + 1], size, lanes[i : i + 1], note) for i in range(len(addresses))]
             return np.concatenate(parts)
+        a.loaded = True
         if note is not None:
             note(a, at, size)
         return gather(a, at, size)
@@ -138,13 +147,17 @@ class Memory:
         """Check an update and say where it goes: allocation, offsets, lanes of each piece."""
         everyone = np.arange(len(addresses))
         try:
-            return [(*self.locate(addresses, size, lanes, True), everyone)]
+            pieces = [(*self.locate(addresses, size, lanes, True), everyone)]
         except RunError as e:
             if e.rule != "split":
                 raise
-        return [
-            (*self.locate(addresses[i : i + 1], size, lanes[i : i + 1], True), everyone[i : i + 1]) for i in everyone
-        ]
+            pieces = [
+                (*self.locate(addresses[i : i + 1], size, lanes[i : i + 1], True), everyone[i : i + 1])
+                for i in everyone
+            ]
+        for a, *_ in pieces:
+            a.loaded = True
+        return pieces
 
 
 def gather(a: Any, at: Any, size: int) -> Any:

@@ -13,6 +13,7 @@ C. Flanagan, S. Freund, "FastTrack: efficient and precise dynamic race detection
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,15 @@ class _Marks:
     """Writers and readers of each granule of an allocation, as numbers of entries of ``Races.events``."""
 
     def __init__(self, size: int, granule: int) -> None:
-        self.written = np.zeros(-(-size // granule) + 16, np.int32)
+        self.count = -(-size // granule) + 16
         self.read: Any = None
         self.listed: list[tuple[Any, int, tuple[int, int, int]]] = []
         self.touched = False
+
+    @cached_property
+    def written(self) -> Any:
+        """Return the writers' marks: no memory is asked for while reads are only listed."""
+        return np.zeros(self.count, np.int32)
 
 
 class Races:

@@ -34,11 +34,13 @@ class Result:
         counters: instructions by class, bytes, lines, bank conflicts, MFMA operations.
         executed: wave instructions.
         machine: the machine in its last state.
+        loaded: first and last address, in this process, of each of the caller's arrays that something was read from.
     """
 
     counters: Counters
     executed: int
     machine: Machine
+    loaded: tuple[tuple[int, int], ...] = ()
 
     @property
     def notes(self) -> list[str]:
@@ -61,7 +63,8 @@ class Session:
     def finish(self) -> Result:
         """Copy what the kernel stored into the caller's arrays."""
         copy_back(self.bound)
-        return Result(self.machine.tally(), self.machine.executed, self.machine)
+        loaded = tuple((start, start + size - 1) for a, start, size in self.bound.copies if a.loaded)
+        return Result(self.machine.tally(), self.machine.executed, self.machine, loaded)
 
 
 def _triple(name: str, value: int | Sequence[int]) -> tuple[int, int, int]:
@@ -194,6 +197,7 @@ def run(
     copies: float = 0.0,
     wait_states: bool = False,
     hardware_sums: bool = False,
+    only: Sequence[int] | None = None,
 ) -> Result:
     """Execute a gfx942 kernel; the arrays among the arguments hold its results afterwards.
 
@@ -219,9 +223,11 @@ def run(
             :mod:`cdna.run.wait_states`. Compilers put them in, people who write assembly forget them.
         hardware_sums: matrix instructions add up bit by bit as an MI300X was seen to, which takes several times as
             long; see :mod:`cdna.run.matrix_sums`. Otherwise a sum is exact and rounded once.
+        only: numbers of the workgroups that run, x first, then y and z; None runs all. They see the true grid.
 
     Raises:
-        RunError: one line that names the instruction and what is wrong. The arrays are then unchanged.
+        RunError: one line that names the instruction and what is wrong. The arrays are then unchanged; only one of more
+            than a gigabyte, which is not copied, may hold what was stored before.
 
     >>> import numpy as np
     >>> text = '''
@@ -265,5 +271,5 @@ def run(
         wait_states=wait_states,
         hardware_sums=hardware_sums,
     )
-    session.machine.run(order)
+    session.machine.run(order, only=only)
     return session.finish()

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from cdna.grade.puzzle import GradeError
+from cdna.grade.ways import missing_gluon
+from rocm_guide.dojo.catalogue import PUZZLES
+from rocm_guide.dojo.gluon import GLUON_IMPORTS
 from rocm_guide.dojo.solved.attention import (
     causal_attention,
     causal_kernel,
@@ -59,6 +62,10 @@ _KERNELS: dict[Callable[..., Any], tuple[Any, ...]] = {
     grouped_matmul: (grouped_kernel,),
     linear_cross_entropy: (scores_kernel, losses_kernel),
 }
+if not missing_gluon():
+    from rocm_guide.dojo.solved.gluon import gluon_linear, linear_kernel
+
+    _KERNELS[gluon_linear] = (linear_kernel,)
 SOLVED: dict[str, Callable[..., Any]] = {call.__name__: call for call in _KERNELS}
 
 
@@ -88,7 +95,8 @@ def show_solution(name: str) -> Shown:
     if name not in SOLVED:
         raise GradeError(f"no solution of {name!r} is kept here: there are {', '.join(SOLVED)}")
     call = SOLVED[name]
-    parts = [kernel.raw_src for kernel in _KERNELS[call]] + [inspect.getsource(call)]
+    parts = [[GLUON_IMPORTS]] if PUZZLES[name].gluon else []
+    parts += [kernel.raw_src for kernel in _KERNELS[call]] + [inspect.getsource(call)]
     text = "\n\n".join("".join(part) for part in parts)
     for annotation in (": Any", ": int", ": float", " -> Any"):
         text = text.replace(annotation, "")
