@@ -44,10 +44,15 @@ x = p["optional-dependencies"]; seen = [*c["dependencies"], *p["dependencies"], 
 own = ("torch>", "triton>", "rocm-guide", "cdna", "liger"); print("\n".join(r for r in seen if not r.startswith(own)))
 endef
 
-# The pins, without triton's where the build of torch that is installed names its own (those of the package index do).
+# The pins with their hashes, without the names that are given, and without triton's where the build of torch that is
+# installed names its own (those of the package index do). Up to 26.2 pip asks for the hash of every file once it is given
+# one, those of torch and of this folder too, or takes the index's word beside ours: such a pip, which only VENV=none has,
+# gets versions alone.
 define PINNED
-from importlib.metadata import requires; own = any(r.startswith("triton") for r in requires("torch") or []); \
-print(*(x for x in open("rocm_guide/data/constraints.txt") if not (own and x.startswith("triton=="))), sep="", end="")
+import re, sys; from importlib.metadata import requires, version; own = any(r.startswith("triton") for r in requires("torch") or []); \
+out = (*(f"{x}==" for x in sys.argv[1:]), *["triton=="] * own); pins = open("rocm_guide/data/constraints.txt").read().strip(); \
+pins, new = re.split(r"\n(?=\S)", pins), [*map(int, version("pip").split(".")[:2])] >= [26, 3]; \
+print(*["--no-require-hashes"] * new, *(x if new else x.partition(" \\\n")[0] for x in pins if not x.startswith(out)), sep="\n")
 endef
 
 IMPORTED := import torch._dynamo, torch._inductor.compile_fx, triton.compiler, trl, peft, matplotlib.pyplot, papermill, \
@@ -200,7 +205,8 @@ $(STATE)/python:
 	@echo "making $(VENV) with $$($(PYTHON) -c 'import sys; print("Python", sys.version.split()[0])')"
 	@$(PYTHON) -m venv $(VENV)
 	@mkdir -p $(STATE)
-	@$(PIP) $$(grep -E '^(pip|setuptools)==' rocm_guide/data/constraints.txt)
+	@sed -n '/^\(pip\|setuptools\)==/,/[^\]$$/p' rocm_guide/data/constraints.txt > $(STATE)/python.txt
+	@$(PIP) --require-hashes -r $(STATE)/python.txt
 	@touch $@ $(STATE)/news
 
 # torch comes first and alone: whatever build it is, the rest is then resolved around it.
@@ -220,10 +226,10 @@ ifeq ($(OWN_TORCH),)
 	@$(PY) -c '$(PINNED)' > $(STATE)/constraints.txt
 	@$(PIP) $(OWN_BUILD) -c $(STATE)/constraints.txt -e ./cdna -e ".[$*]"
 else
-	@grep -vE '^(torch|triton)==' rocm_guide/data/constraints.txt > $(STATE)/constraints.txt
+	@$(PY) -c '$(PINNED)' torch triton > $(STATE)/constraints.txt
 	@$(PY) -c '$(OTHERS)' $* > $(STATE)/$*.txt
 	@$(PIP) -c $(STATE)/constraints.txt -r $(STATE)/$*.txt
-	@$(PIP) $(OWN_BUILD) --no-deps "$$(grep -E '^liger' rocm_guide/data/constraints.txt)" -e ./cdna -e .
+	@$(PIP) $(OWN_BUILD) --no-deps -c $(STATE)/constraints.txt liger_kernel -e ./cdna -e .
 	@$(PY) -c 'import triton' 2>/dev/null || $(PIP) "$$(grep -E '^triton==' rocm_guide/data/constraints.txt)"
 endif
 	@touch $@ $(STATE)/news

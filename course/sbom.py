@@ -62,6 +62,8 @@ class Pin:
         lists: the files that pin it.
         licence: an SPDX expression, else its own words; empty for one that is not in ``licences.txt``.
         needs: names of the distributions that it requires, where it is installed.
+        hashes: SHA-256 of its files on the package index, of every platform; none for torch and triton, whose builds
+            come from several places.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Pin:
     lists: tuple[str, ...] = ()
     licence: str = ""
     needs: tuple[str, ...] = ()
+    hashes: tuple[str, ...] = ()
 
     @property
     def purl(self) -> str:
@@ -81,7 +84,7 @@ def _index_name(name: str) -> str:
 
 
 def read_pins(file: Path) -> list[Pin]:
-    """Return each NAME==VERSION of a list of requirements, with or without hashes.
+    """Return each NAME==VERSION of a list of requirements, with the hashes that follow it.
 
     Raises:
         GuideError: it cannot be read.
@@ -90,7 +93,8 @@ def read_pins(file: Path) -> list[Pin]:
         text = file.read_text(encoding="utf-8")
     except OSError as e:
         raise GuideError(f"{file}: cannot be read ({e.strerror}); restore it with git checkout") from e
-    return [Pin(_index_name(n), v) for n, v in re.findall(r"^([\w.-]+)==([\w.+!-]+)", text, re.M)]
+    found = re.findall(r"^([\w.-]+)==([\w.+!-]+)((?: \\\n)?(?: +--hash=sha256:[0-9a-f]{64}(?: \\\n)?)*)", text, re.M)
+    return [Pin(_index_name(n), v, hashes=tuple(re.findall(r"[0-9a-f]{64}", rest))) for n, v, rest in found]
 
 
 def licence_of(metadata: Mapping[str, str], classifiers: Sequence[str]) -> str:
@@ -159,7 +163,8 @@ def pinned_set(files: Iterable[str] = LISTS) -> list[Pin]:
     for file in files:
         for pin in read_pins(ROOT / file):
             known = pins.setdefault((pin.name, pin.version), pin)
-            pins[pin.name, pin.version] = replace(known, lists=(*known.lists, file))
+            hashes = tuple(sorted({*known.hashes, *pin.hashes}))
+            pins[pin.name, pin.version] = replace(known, lists=(*known.lists, file), hashes=hashes)
     needs: dict[str, tuple[str, ...]] = {}
     for one in importlib.metadata.distributions():
         # What only an extra asks for is not needed.
@@ -192,6 +197,9 @@ def bill_of_materials(pins: Sequence[Pin]) -> dict[str, Any]:
         entry["purl"] = pin.purl
         if pin.licence:
             entry["licenses"] = [{"license": {"name": pin.licence}}]
+        if pin.hashes:  # of its files, of which one is installed: not of the component itself
+            files = [{"alg": "SHA-256", "content": one} for one in pin.hashes]
+            entry["externalReferences"] = [{"type": "distribution", "url": pin.purl, "hashes": files}]
         entry["properties"] = [{"name": "rocm-guide:list", "value": file} for file in pin.lists]
         components.append(entry)
         # Two lists may pin two versions of one name, for two environments: the one of its own list is meant.

@@ -140,7 +140,7 @@ else:
         c.Authenticator.allow_existing_users = True
     if os.geteuid():
         raise GuideError(f"ROCM_GUIDE_HUB_USERS={users}: servers of other users are started by root; run it with sudo")
-    # Kernels speak through files in the learner's own folder, not through ports of the machine.
+    # Kernels speak through files in a folder of the learner's own, not through ports of the machine.
     c.Spawner.args = ["--KernelManager.transport=ipc"]
     if (machine / "run/systemd/system").exists():
         from systemdspawner import SystemdSpawner as base

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cdna.base import own_folder
 from hub.handout import hand_out
 from hub.models import copy_models
 from rocm_guide.common.base import GuideError, cache_folder
@@ -19,6 +20,9 @@ from rocm_guide.common.base import GuideError, cache_folder
 __all__ = ["main"]
 
 FOLDER = "rocm-llm-guide"
+#: Bytes of a Unix socket's path (unix(7): 108 with the zero at its end), and of what Jupyter adds to its folder.
+_SOCKET = 107
+_KERNEL = len("/kernel-00000000-0000-0000-0000-000000000000-ipc-5")
 
 
 def prepare(course: Path, home: Path, *, private: bool) -> str:
@@ -40,6 +44,27 @@ def prepare(course: Path, home: Path, *, private: bool) -> str:
         return f"notebooks: {e}"
 
 
+def runtime_folder(home: Path, temporary: Path = Path("/tmp")) -> Path:
+    """Return the folder for the sockets of kernels: Jupyter's own in the home, else a private one with a short path.
+
+    In a home of more than 28 bytes, as clusters have them, no kernel could start: "File name too long".
+
+    Args:
+        home: the learner's home.
+        temporary: where the short one is made; not TMPDIR, which is long where a job has its own.
+
+    Raises:
+        GuideError: somebody else has made the short one, or it cannot be made.
+
+    >>> str(runtime_folder(Path("/home/ann")))
+    '/home/ann/.local/share/jupyter/runtime'
+    """
+    usual = home / ".local/share/jupyter/runtime"
+    if len(os.fsencode(usual)) + _KERNEL <= _SOCKET:
+        return usual
+    return own_folder(temporary / f"{FOLDER}-{os.geteuid()}", "JUPYTER_RUNTIME_DIR")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prepare the home, then replace this process by the command that follows ``--``."""
     parser = argparse.ArgumentParser(prog="python -m hub.start_server", description=main.__doc__)
@@ -55,6 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "PYTHONPATH", None
     )  # it was for this command; the server and its kernels have environments of their own
     home = Path.home()
+    if "--KernelManager.transport=ipc" in command and "JUPYTER_RUNTIME_DIR" not in os.environ:
+        try:
+            os.environ["JUPYTER_RUNTIME_DIR"] = str(runtime_folder(home))
+        except GuideError as e:
+            parser.exit(2, f"{e}\n")
     print(prepare(given.course, home, private=True), file=sys.stderr, flush=True)
     if given.models and (copied := copy_models(given.models, cache_folder())):
         print(f"models: {len(copied)} copied from {given.models}", file=sys.stderr, flush=True)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
 """The pinned set installs on every supported Python, the first patch release of each included."""
 
+import hashlib
 import importlib.metadata
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -132,9 +135,26 @@ def test_the_two_environments_differ_in_torch_alone():
 
 
 def test_the_makefile_brings_its_own_pip_and_setuptools():
-    assert "^(pip|setuptools)==" in (ROOT / "Makefile").read_text(encoding="utf-8") and {"pip", "setuptools"} <= set(
-        PINS
-    )
+    made = (ROOT / "Makefile").read_text(encoding="utf-8")
+    sed = re.search(r"sed -n '(.+?)' rocm_guide/data/constraints.txt", made)[1].replace("$$", "$")
+    command = ["sed", "-n", sed, str(ROOT / "rocm_guide/data/constraints.txt")]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"^(\S+)==", lines, re.M) == ["pip", "setuptools"] and lines.count("--hash=") >= 4
+    assert not lines.rstrip().endswith("\\")
+
+
+def pinned_for_pip(state, *without, pip="26.3", torch_needs="", root=ROOT):
+    """What the Makefile gives to pip as constraints, in an environment with this pip and this torch."""
+    for name, version, needs in (("torch", "9", torch_needs), ("pip", pip, "")):
+        (state / f"{name}-{version}.dist-info").mkdir()
+        line = f"Requires-Dist: {needs}\n" * bool(needs)
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{line}"
+        (state / f"{name}-{version}.dist-info/METADATA").write_text(metadata, encoding="utf-8")
+    code = re.search(r"define PINNED\n(.+?)\nendef", (ROOT / "Makefile").read_text(encoding="utf-8"), re.S)[1]
+    run = [sys.executable, "-c", code.replace("\\\n", ""), *without]
+    return subprocess.run(
+        run, cwd=root, env={"PYTHONPATH": str(state)}, capture_output=True, text=True, check=True
+    ).stdout
 
 
 @pytest.mark.parametrize(
@@ -143,12 +163,63 @@ def test_the_makefile_brings_its_own_pip_and_setuptools():
 )
 def test_a_torch_that_names_its_triton_keeps_it(tmp_path, required, pinned):
     """The builds of the package index want another triton than the pinned one: pip found no set at all."""
-    info = tmp_path / "torch-9.dist-info"
-    info.mkdir()
-    line = f"Requires-Dist: {required}\n" * bool(required)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: 9\n{line}", encoding="utf-8")
-    code = re.search(r"define PINNED\n(.+?)\nendef", (ROOT / "Makefile").read_text(encoding="utf-8"), re.S)[1]
-    run = [sys.executable, "-c", code.replace("\\\n", "")]
-    out = subprocess.run(run, cwd=ROOT, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True)
     everything = (ROOT / "rocm_guide/data/constraints.txt").read_text(encoding="utf-8").splitlines()
-    assert out.stdout.splitlines() == [x for x in everything if pinned or not x.startswith("triton==")]
+    wanted = [x for x in everything if pinned or not x.startswith("triton==")]
+    assert pinned_for_pip(tmp_path, torch_needs=required).splitlines() == ["--no-require-hashes", *wanted]
+
+
+@pytest.mark.parametrize(
+    "pip, hashed", [("26.3", True), ("26.10.1", True), ("27.0.dev0", True), ("26.2", False), ("9.0", False)]
+)
+def test_a_pip_that_would_ask_for_every_hash_gets_versions_alone(tmp_path, pip, hashed):
+    given = pinned_for_pip(tmp_path, "torch", "triton", pip=pip)
+    (tmp_path / "given.txt").write_text(given)
+    pins = read_pins(tmp_path / "given.txt")
+    assert {p.name: p.version for p in pins} == {n: v for n, v in PINS.items() if n not in ("torch", "triton")}
+    assert all(bool(p.hashes) == hashed for p in pins)
+    assert ("--hash=" in given) == ("\\\n" in given) == given.startswith("--no-require-hashes\n") == hashed
+
+
+def test_pip_takes_no_file_whose_hash_is_not_in_the_list(tmp_path):
+    """The list's hashes hold for what a library needs, too, and what has none (torch, this folder) is let through."""
+    state, files, data = (tmp_path / name for name in ("state", "files", "rocm_guide/data"))
+    for new in (state, files, data):
+        new.mkdir(parents=True)
+    hashes = {}
+    for name, needs in (("has_hash", ""), ("needs_it", "has-hash"), ("without", "")):
+        with zipfile.ZipFile(files / f"{name}-1-py3-none-any.whl", "w") as wheel:
+            line = f"Requires-Dist: {needs}\n" * bool(needs)
+            wheel.writestr(f"{name}-1.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n{line}")
+            wheel.writestr(
+                f"{name}-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            wheel.writestr(f"{name}-1.dist-info/RECORD", "")
+        hashes[name] = hashlib.sha256((files / f"{name}-1-py3-none-any.whl").read_bytes()).hexdigest()
+
+    def install(hash_of):
+        listed = (("has_hash", hash_of), ("needs_it", hashes["needs_it"]))
+        lines = [f"{name}==1 \\\n    --hash=sha256:{one}\n" for name, one in listed]
+        (data / "constraints.txt").write_text("".join([*lines, "without==1\n"]))
+        shutil.rmtree(state)
+        state.mkdir()
+        (tmp_path / "given.txt").write_text(pinned_for_pip(state, root=tmp_path))
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--isolated",
+            "--dry-run",
+            "--no-index",
+            "--find-links",
+            str(files),
+        ]
+        command += ["--disable-pip-version-check", "--ignore-installed", "-c", str(tmp_path / "given.txt")]
+        return subprocess.run([*command, "needs_it", "without"], capture_output=True, text=True)
+
+    done = install(hashes["has_hash"])
+    assert done.returncode == 0 and "Would install has_hash-1 needs_it-1 without-1" in done.stdout.replace(
+        "-hash", "_hash"
+    ), done.stderr
+    done = install(hashes["without"])
+    assert done.returncode and "DO NOT MATCH THE HASHES" in done.stderr

@@ -42,7 +42,7 @@ with contextlib.suppress(GuideError):  # a JupyterHub of your own finds its prox
 c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
 c.JupyterHub.hub_ip = "0.0.0.0"
 c.JupyterHub.cleanup_servers = False
-# Kernels speak through files in the learner's own folder, not through ports of a node that others share.
+# Kernels speak through files in a folder of the learner's own, not through ports of a node that others share.
 c.Spawner.args = ["--KernelManager.transport=ipc"]
 c.Spawner.start_timeout = 600
 c.Spawner.http_timeout = 120

@@ -137,16 +137,30 @@ def summary(
 
 def _summary(s: TraceSummary, top: int) -> None:
     steps = max(1, s.steps)
-    say(f"{shown(s.file)}: {s.device_name or s.device}, {s.launches:,} kernels in {steps} step(s)")
+    gpu = s.device == "gpu"
+    work = "kernels" if gpu else "operators"
+    of = f"{len(s.devices)} x " * (len(s.devices) > 1) + (s.device_name or s.device) if gpu else "CPU"
+    say(f"{shown(s.file)}: {of}, {s.launches:,} {work} in {steps} step(s)")
+    if not gpu and s.device_name:
+        fix = "" if s.unknown else "; add ProfilerActivity.CUDA to the profiler's activities"
+        say(f"it has no kernel of {s.device_name}: these are times of the CPU{fix}")
     say(
         f"per step: {s.span_us / steps / 1e3:,.2f} ms, busy {s.busy_us / steps / 1e3:,.2f} ms, idle "
         f"{s.idle_share:.0%}" + (", mostly waiting for the CPU to launch" if s.launch_bound else "")
     )
+    if len(s.devices) > 1:  # busy above is when any of them works
+        for d in s.devices:
+            idle = 1 - d.busy_us / s.span_us if s.span_us else 0.0
+            busy = f"busy {d.busy_us / steps / 1e3:,.2f} ms, idle {idle:.0%}"
+            say(f"  GPU {d.name} alone: {busy}, {d.launches:,} kernels")
     for name, us in s.slices.items():
         say(f"  {name:<22} {us / steps / 1e3:>10,.3f} ms  {us / s.work_us if s.work_us else 0:>6.1%}")
-    say(f"{'ms/step':>10} {'share':>6} {'calls':>7}  kernel")
+    say(f"{'ms/step':>10} {'share':>6} {'calls':>7}  {work[:-1]}")
     for k in s.kernels[:top]:
         say(f"{k.total_us / steps / 1e3:>10,.3f} {k.share:>6.1%} {k.count / steps:>7,.0f}  {k.name[:90]}")
+    if s.unknown:
+        kinds = ", ".join(f"{count:,} {name}" for name, count in s.unknown.items())
+        say(f"not read, and in no figure above: events of kinds that are not known here ({kinds})")
     if s.skipped:
         say(f"{s.skipped:,} events without usable times were left out")
     if s.outside:

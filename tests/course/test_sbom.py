@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The bill of materials: every pin of every list with a licence, hashes where pip takes them, advisories offline."""
+"""The bill of materials: every pin of every list with a licence and its hashes, advisories offline."""
 
 import importlib.metadata
 import json
@@ -14,9 +14,8 @@ from course.sbom import LISTS, Pin, bill_of_materials, known_against, licence_of
 from rocm_guide.common.base import GuideError
 
 ROOT = Path(__file__).parents[2]
-#: Installed beside packages of this repository, which no hash can name, or beside a torch of one's own: pip takes
-#: hashes for all of a command or for none.
-WITHOUT_HASHES = "rocm_guide/data/constraints.txt"
+#: Their builds for CPU, CUDA and ROCm come from several places, under one version or with a part of its own.
+WITHOUT_HASHES = {"torch", "triton"}
 
 
 def test_every_list_of_pins_in_the_repository_is_in_the_bill():
@@ -24,15 +23,21 @@ def test_every_list_of_pins_in_the_repository_is_in_the_bill():
     lists = {f for f in tracked.stdout.split() if re.search(r"^[\w.-]+==\d", (ROOT / f).read_text(), re.M)}
     # constraints.txt is a link to the package's; a binder installs the course with a torch of its own.
     assert lists - {"constraints.txt", "binder/requirements.txt"} == set(LISTS)
-    assert (ROOT / "constraints.txt").resolve() == ROOT / WITHOUT_HASHES
+    assert (ROOT / "constraints.txt").resolve() == ROOT / "rocm_guide/data/constraints.txt"
 
 
 @pytest.mark.parametrize("file", LISTS)
-def test_every_pin_has_its_hashes_where_pip_can_check_them(file):
+def test_every_pin_has_its_hashes(file):
     text = (ROOT / file).read_text()
     pins = read_pins(ROOT / file)
-    hashed = re.findall(r"^[\w.-]+==[\w.+!-]+(?: \\\n   )? --hash=sha256:[0-9a-f]{64}\b", text, re.M)
-    assert len(hashed) == (0 if file == WITHOUT_HASHES else len(pins)) and len(pins) >= 2
+    assert len(pins) == len(re.findall("^[^#\\s]", text, re.M)) >= 2, "each line is a pin"
+    assert (
+        sum(len(p.hashes) for p in pins)
+        == text.count("--hash=")
+        == len(re.findall(" --hash=sha256:[0-9a-f]{64}\\b", text))
+    )
+    assert {p.name for p in pins if not p.hashes} == WITHOUT_HASHES & {p.name for p in pins}
+    assert not re.search(r"https?://(?!github\.com)", text), "no address of an index"
 
 
 def test_every_pin_has_a_licence_that_lets_it_be_used():
@@ -66,11 +71,15 @@ def test_the_document_names_each_pin_once_and_its_needs_among_them():
     assert [c["purl"] for c in found["components"]] == ["pkg:pypi/a@1", "pkg:pypi/b@1", "pkg:pypi/b@2"]
     needs = {d["ref"]: d["dependsOn"] for d in found["dependencies"]}
     assert needs["pkg:pypi/a@1"] == ["pkg:pypi/b@1"], "the one of its own list"
-    assert "licenses" not in found["components"][1]
+    assert "licenses" not in found["components"][1] and "externalReferences" not in found["components"][1]
     whole = bill_of_materials(pinned_set())
     refs = [c["bom-ref"] for c in whole["components"]]
     assert len(refs) == len(set(refs)) and re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", whole["serialNumber"])
     assert {r for d in whole["dependencies"] for r in d["dependsOn"]} <= set(refs)
+    listed = {p.purl: p.hashes for p in read_pins(ROOT / "rocm_guide/data/constraints.txt")}
+    for one in whole["components"]:
+        files = {h["content"] for e in one.get("externalReferences", ()) for h in e["hashes"] if h["alg"] == "SHA-256"}
+        assert bool(files) == (one["name"] not in WITHOUT_HASHES) and files >= set(listed.get(one["purl"], ()))
     assert "pkg:pypi/numpy" in str(next(d for d in whole["dependencies"] if "/matplotlib@" in d["ref"]))
 
 

@@ -77,7 +77,9 @@ class Learner:
         return self.http.request(method, f"{self.url}{base}api/{path}", headers=self.headers(base), **more)
 
     def new_kernel(self):
-        self.kernel = self.api("kernels", "POST", json={"name": "python3", "path": "rocm-llm-guide"}).json()["id"]
+        answer = self.api("kernels", "POST", json={"name": "python3", "path": "rocm-llm-guide"})
+        assert answer.status_code == 201, answer.text
+        self.kernel = answer.json()["id"]
 
     def run(self, *cells, seconds=240):
         """Run cells one after the other in the learner's kernel; the text that they print, or their error."""

@@ -4,8 +4,10 @@
 import errno
 import os
 import random
+import socket
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from hub.handout import hand_out
 from hub.models import copy_models
 from hub.pretend import pretend_hub_machine
 from hub.proxy import install_proxy, proxy_command
+from hub.start_server import runtime_folder
 from rocm_guide.common.base import GuideError, package_folder
 
 ROOT = Path(__file__).parents[2]
@@ -170,6 +173,37 @@ def test_a_course_that_is_not_there_is_refused_and_the_server_starts_all_the_sam
     )
     assert done.stdout.split() == ["started", "0077"] and done.stderr.count("\n") == 1, done.stderr
     assert tmp_path.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("length", [28, 29, 90])
+def test_a_kernels_sockets_fit_into_any_home(tmp_path, length):
+    home = Path("/" + "h" * (length - 1))
+    folder = runtime_folder(home, temporary=Path("/tmp"))
+    assert (folder == home / ".local/share/jupyter/runtime") == (length <= 28)
+    name = f"kernel-{uuid.uuid4()}-ipc-5"  # as jupyter_client names the last of five
+    assert len(os.fsencode(folder / name)) <= 107
+    if length > 28:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(str(folder / name))
+        (folder / name).unlink()
+        (tmp_path / "theirs").mkdir()
+        (tmp_path / "theirs").chmod(0o777)
+        with pytest.raises(GuideError, match="JUPYTER_RUNTIME_DIR"):
+            runtime_folder(home, temporary=tmp_path / "theirs")
+
+
+@pytest.mark.parametrize(("more", "set_to"), [((), ""), (("--KernelManager.transport=ipc",), f"-{os.geteuid()}")])
+def test_only_a_server_whose_kernels_speak_through_files_is_told_where(tmp_path, more, set_to):
+    home = tmp_path / ("h" * 30)
+    home.mkdir()
+    env = {"HOME": str(home), "PYTHONPATH": f"{ROOT}:{ROOT}/cdna", "PATH": os.environ["PATH"]}
+    start = [sys.executable, "-S", "-m", "hub.start_server", "--course", str(ROOT / "notebooks"), "--"]
+    command = [*start, "sh", "-c", "echo $JUPYTER_RUNTIME_DIR", *more]
+    said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.strip()
+    assert said.endswith(set_to) and bool(said) == bool(set_to)
+    said = subprocess.run(command, env=env | {"JUPYTER_RUNTIME_DIR": "/x"}, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "/x", "whoever has set it means it"
 
 
 def test_learners_get_whole_tiny_models_and_keep_their_own(tmp_path, monkeypatch):

@@ -46,7 +46,8 @@ class SlurmHub(Hub):
     """A hub of hub/slurm/jupyterhub_config.py, with one password and a home in a folder of the test."""
 
     def __init__(self, folder):
-        self.state, self.port = folder / "state", free_ports()
+        # A home with a path as long as clusters have: a Unix socket's may not have 108 bytes.
+        self.state, self.port = folder / "the-disk-that-all-nodes-share", free_ports()
         self.url, self.log = f"http://127.0.0.1:{self.port}", folder / "hub.log"
         home, cluster = self.home(getpass.getuser()), folder / "cluster"
         for new in (home, cluster):

@@ -10,6 +10,7 @@ from cdna.predict.achieved import WAIT_US, LikelyTime, likely
 from cdna.predict.specs import gpu
 from rocm_guide.tune.ck.instance import BYTES, GemmInstance, Problem
 from rocm_guide.tune.ck.pipeline import traffic
+from rocm_guide.tune.ck.rules import MAX_REGISTERS
 
 __all__ = ["LEFT_OUT", "Launch", "Prediction", "launch", "predict"]
 
@@ -56,7 +57,8 @@ def estimated_registers(instance: GemmInstance) -> int:
     """Estimate the registers of a lane, before compiling:
     accumulators, the loads under way, fragments from LDS, and 20 more.
 
-    For the presets within 45 of what the compiler takes; the assembly has the number.
+    For the presets within 45 of what the compiler takes; the assembly has the number. CK's kernel cannot have more than
+    ``MAX_REGISTERS``, half of what the chip allows: what is more is spilled.
 
     >>> estimated_registers(GemmInstance())
     196
@@ -64,7 +66,7 @@ def estimated_registers(instance: GemmInstance) -> int:
     i = instance
     tile = (i.MPerBlock * BYTES[i.ADataType] + i.NPerBlock * BYTES[i.BDataType]) * i.KPerBlock // i.BlockSize
     fragments = i.KPerThread * BYTES[i.compute_type] * (1 + i.NXdlPerWave64)
-    return min(512, i.accumulators + tile // 4 + fragments // 4 + 20)
+    return min(MAX_REGISTERS, i.accumulators + tile // 4 + fragments // 4 + 20)
 
 
 def launch(instance: GemmInstance, problem: Problem, vgprs: int | None = None, units: int = 304) -> Launch:

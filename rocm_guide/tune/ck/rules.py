@@ -22,6 +22,9 @@ __all__ = ["Refusal", "check", "require"]
 #: Threads of a workgroup that CK's kernels are compiled for; the chip could take 1,024.
 #: Source: ck.hpp of CK 1.2.0; https://github.com/ROCm/composable_kernel/issues/1652 and 558 are launches of more.
 MAX_THREADS = 256
+#: Registers of a lane: the 2 of CK's __launch_bounds__(256, 2) is, in HIP, the waves that a SIMD must be able to hold
+#: (https://rocm.docs.amd.com/projects/HIP/en/latest/how-to/hip_cpp_language_extensions.html), of its 512.
+MAX_REGISTERS = 512 // 2
 
 _NAMES = tuple(f.name for f in fields(GemmInstance) if f.type in ("int", "Lengths3", "Lengths4"))
 

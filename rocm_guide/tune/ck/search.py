@@ -16,7 +16,7 @@ from typing import Any
 from rocm_guide.tune.ck.grid import Launch, Prediction, launch, predict
 from rocm_guide.tune.ck.instance import BYTES, CkError, DataType, GemmInstance, Layout, Problem
 from rocm_guide.tune.ck.presets import PRESETS, transfer
-from rocm_guide.tune.ck.rules import check
+from rocm_guide.tune.ck.rules import MAX_REGISTERS, check
 
 __all__ = ["Candidate", "base_for", "candidates", "search"]
 
@@ -56,8 +56,8 @@ def candidates(base: GemmInstance, problem: Problem) -> Iterator[GemmInstance]:
             if m % (xdl * down) or n % (xdl * (waves // down)):
                 continue
             m_xdl, n_xdl, threads = m // (xdl * down), n // (xdl * (waves // down)), 64 * waves
-            if m_xdl * n_xdl * xdl * xdl // 64 > 256:
-                continue  # more accumulators than registers
+            if m_xdl * n_xdl * xdl * xdl // 64 >= MAX_REGISTERS:
+                continue  # no register is left beside the accumulators
             across = max(1, min(n // n_xdl // store, threads))
             one = base.but(
                 GemmSpec="MNKPadding",

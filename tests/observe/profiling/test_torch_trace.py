@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.observe.profiling.torch_trace.attribution import innermost, parents
@@ -461,6 +462,9 @@ def test_every_linear_layer_of_an_architecture_gets_its_place(name):
         ("_fused_moe_silu_and_mul", "", "activation"),
         ("triton_red_fused_rms_norm_0", "", "norms"),
         ("Memcpy HtoD (Pinned -> Device)", "", "other"),
+        ("void split_embedding_forward_kernel<c10::Half>(fbgemm_gpu::FixedDivisor)", "", "other"),
+        ("fbgemm::permute_2D_sparse_data", "", "other"),
+        ("void fbgemm_gpu::f8f8bf16<ck::kernel_gemm_xdl_cshuffle_v3>", "", "GEMMs, place unknown"),
         # one of each library, as its sources name it; the place says which GEMMs, never what a kernel is
         ("fused_moe_kernel", "", "GEMMs, place unknown"),
         ("_ZN5aiter52fmoe_bf16_blockscaleFp8_g1u1_novs_silu_1tg_ps_32x256E", "", "GEMMs, place unknown"),
@@ -574,6 +578,78 @@ def test_kernels_outside_the_gpus_own_step_marks(marks, kernels, work, outside, 
     assert found.launches + found.outside == len(kernels)
     assert sum(found.slices.values()) == work == found.busy_us
     assert found.steps == len(marks)
+
+
+def work_of(gpu, ts, dur, pid=None, **more):
+    args = {"device": gpu, "stream": 0}
+    return {"ph": "X", "cat": "kernel", "name": "k", "ts": ts, "dur": dur, "pid": gpu if pid is None else pid} | {
+        "args": args,
+        **more,
+    }
+
+
+def summary_of(events, tmp_path, **header):
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps({"traceEvents": events, **header}))
+    return summarize(file)
+
+
+def said_by_summary(tmp_path):
+    from rocm_guide.cli.main import app
+
+    done = CliRunner().invoke(app, ["trace", "summary", str(tmp_path / "t.json")])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_gpus_that_work_in_turn_are_not_one_that_never_waits(tmp_path):
+    """Joined, the two are busy all the time; each waits for half of it. Streams of one GPU are no two GPUs."""
+    other_stream = work_of(0, 105, 5)
+    other_stream["args"] = {"device": 0, "stream": 3}
+    found = summary_of([work_of(0, 100, 50), work_of(1, 150, 50), other_stream], tmp_path)
+    assert (found.span_us, found.busy_us, found.work_us) == (100, 100, 105)
+    assert [(d.name, d.launches, d.busy_us, d.work_us) for d in found.devices] == [("0", 2, 50, 55), ("1", 1, 50, 50)]
+    said = said_by_summary(tmp_path)
+    assert "2 x gpu, 3 kernels" in said and "GPU 1 alone: busy 0.05 ms, idle 50%, 1 kernels" in said
+    # Ranks that each saw one GPU as number 0, whose traces were joined: the process tells them apart.
+    found = summary_of([work_of(0, 100, 50, pid=7), work_of(0, 150, 50, pid=9)], tmp_path)
+    assert [(d.launches, d.busy_us) for d in found.devices] == [(1, 50), (1, 50)]
+    found = summary_of([work_of(0, 100, 50), work_of(0, 120, 10)], tmp_path)
+    assert len(found.devices) == 1 and "alone" not in said_by_summary(tmp_path)
+
+
+def test_a_step_that_several_processes_went_through_is_one(tmp_path):
+    step = {"ph": "X", "cat": "user_annotation", "ts": 90, "dur": 100}
+    steps = [{**step, "name": f"ProfilerStep#{n}", "pid": rank, "tid": rank} for n in (5, 6, 7) for rank in range(4)]
+    found = summary_of([work_of(0, 100, 30), *steps], tmp_path)
+    assert found.steps == 3 and "per step: 0.01 ms" in said_by_summary(tmp_path)
+
+
+def test_times_of_the_cpu_are_not_said_to_be_those_of_the_gpu_that_was_there(tmp_path):
+    op = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2, "tid": 1}
+    there = {"deviceProperties": [{"name": "AMD Instinct MI300X"}]}
+    found = summary_of([op], tmp_path, **there)
+    assert found.device == "cpu" and found.devices == ()
+    said = said_by_summary(tmp_path)
+    assert "t.json: CPU, 1 operators in 1 step" in said and "  operator\n" in said
+    assert "no kernel of AMD Instinct MI300X" in said and "add ProfilerActivity.CUDA" in said
+    summary_of([op], tmp_path)
+    assert "no kernel of" not in said_by_summary(tmp_path)
+    summary_of([work_of(0, 1, 2)], tmp_path, **there)
+    assert "t.json: AMD Instinct MI300X, 1 kernels in" in said_by_summary(tmp_path)
+
+
+def test_work_of_an_unknown_kind_is_named(tmp_path):
+    op = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2, "tid": 1}
+    passed = ("python_function", "Trace", "overhead", "cuda_sync", "user_annotation", "gpu_user_annotation")
+    events = [op, *({**op, "cat": c} for c in (*passed, "hip_runtime", "mtia_ccp_events", "mtia_ccp_events"))]
+    found = summary_of(events, tmp_path)
+    assert found.unknown == {"mtia_ccp_events": 2} and found.to_dict()["unknown"] == found.unknown
+    assert "not read, and in no figure above: events of kinds that are not known here (2 mtia_ccp_events)" in (
+        said_by_summary(tmp_path)
+    )
+    found = summary_of([op, *({**op, "cat": f"kind {n}"} for n in range(50))], tmp_path)
+    assert len(found.unknown) <= 21 and sum(found.unknown.values()) == 50 and found.unknown["others"] == 30
 
 
 def change_trace(events, rng):

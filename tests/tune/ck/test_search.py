@@ -15,6 +15,16 @@ from rocm_guide.tune.ck.search import base_for, candidates, search
 GUIDE = Problem(3840, 4096, 4096)
 
 
+def test_no_candidate_needs_more_registers_than_cks_launch_bounds_leave():
+    """__launch_bounds__(256, 2) asks for two waves a SIMD: 256 sums would fill a lane's 256 registers."""
+    found = list(candidates(PRESETS["document_prose"], GUIDE))
+    assert max(i.accumulators for i in found) == 128
+    assert all(estimated_registers(i) <= 256 for i in found)
+    large = PRESETS["document_prose"].but(NPerBlock=256, NXdlPerWave=4)
+    assert large.accumulators == 256 and estimated_registers(large) == 256, "the rest would be spilled"
+    assert all((c.instance.MPerBlock, c.instance.NPerBlock) != (256, 256) for c in search(large, GUIDE, 5))
+
+
 def test_the_grid_of_the_guides_product():
     g = launch(PRESETS["document_prose"], GUIDE)
     assert (g.groups, g.resident, g.most, g.useful) == (480, 2, 2, 1.0) and round(g.busy, 3) == 0.789

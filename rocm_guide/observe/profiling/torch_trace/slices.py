@@ -169,7 +169,7 @@ KERNELS = (
     Named(
         "CK, AITER",
         "GEMM",
-        r"gemm|gemv|flatmm",
+        r"(?<!fb)gemm|gemv|flatmm",  # FBGEMM's embeddings carry its name in their arguments
         "kernel_gemm_xdl_cshuffle_v3_multi_d",
         f"{_CK}/include/ck/tensor_operation/gpu/grid/gridwise_gemm_xdl_cshuffle_v3_multi_d.hpp",
     ),

@@ -8,12 +8,18 @@ how much standing still, and whether the CPU or the device is the one that waits
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.observe.profiling.torch_trace.attribution import Gap, idle_gaps, iter_device_work, outside_steps
+from rocm_guide.observe.profiling.torch_trace.attribution import (
+    Gap,
+    each_device,
+    idle_gaps,
+    iter_device_work,
+    outside_steps,
+)
 from rocm_guide.observe.profiling.torch_trace.slices import SLICES
 from rocm_guide.observe.profiling.torch_trace.timeline import load_timeline
 
@@ -34,15 +40,25 @@ class KernelTime:
 
 
 @dataclass(frozen=True)
+class DeviceTime:
+    """One GPU of a trace: its number there, kernels, and times in microseconds as :class:`TraceSummary` has them."""
+
+    name: str
+    launches: int
+    busy_us: float
+    work_us: float
+
+
+@dataclass(frozen=True)
 class TraceSummary:
     """The result of :func:`summarize`. All times are microseconds.
 
     Attributes:
         file: the trace's name.
-        device: "gpu" or "cpu"; ``device_name`` is the product, as the trace gives it.
+        device: "gpu" or "cpu"; ``device_name`` is the GPU that was there, as the trace gives it, used or not.
         steps: ProfilerStep ranges in the trace; divide by it to get times of one step.
         span_us: from the first start of device work to the last end.
-        busy_us: time in which at least one stream worked; ``idle_us`` is the rest of the span.
+        busy_us: time in which at least one stream of any GPU worked; ``idle_us`` is the rest of the span.
         launch_idle_us: the part of the idle time in which the CPU had not yet asked for the next kernel.
         work_us: the sum over all kernels; more than ``busy_us`` when streams overlap.
         kernels: by total time, longest first.
@@ -50,6 +66,8 @@ class TraceSummary:
         gaps: the ten longest.
         skipped: events without usable times.
         outside, outside_us: kernels that belong to no recorded step, and their time; in none of the figures above.
+        devices: each GPU by itself; one, or several of one process, or of processes whose traces were joined.
+        unknown: category -> events of a kind that is not read, in none of the figures above.
     """
 
     file: str
@@ -68,6 +86,8 @@ class TraceSummary:
     skipped: int
     outside: int = 0
     outside_us: float = 0.0
+    devices: tuple[DeviceTime, ...] = ()
+    unknown: dict[str, int] = field(default_factory=dict)
 
     @property
     def idle_share(self) -> float:
@@ -145,6 +165,8 @@ def summarize(path: str | os.PathLike[str]) -> TraceSummary:
         skipped=line.skipped,
         outside=sum(outside),
         outside_us=sum(us for us, out in zip(line.device.duration, outside, strict=True) if out),
+        devices=tuple(DeviceTime(*found) for found in each_device(line)),
+        unknown=line.unknown,
     )
 
 

@@ -23,6 +23,12 @@ __all__ = []
 #: Trace categories of work that runs on the device.
 DEVICE_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
 
+#: Categories that say nothing of where time went: Python's frames, the profiler's own work, marks of waiting for a GPU
+#: whose waiting the gaps show. Any other one that is not worked on is named in the summary.
+BESIDE = frozenset({"python_function", "Trace", "overhead", "cuda_sync", "cuda_event", "cpu_instant_event"})
+#: Names of unknown categories that are told apart.
+MOST_UNKNOWN = 20
+
 #: Calls, ranges, kernels and operators that are worked on, and the characters of all names together. A trace beyond
 #: either is refused. Of operators that a GPU's trace does not need (:func:`_needed`), PASSED_BY times as many are read.
 MOST_EVENTS, MOST_TEXT, PASSED_BY = 6_000_000, 1 << 26, 4
@@ -65,14 +71,16 @@ class Timeline:
 
     Attributes:
         names: every event name once; the columns hold indices into it.
-        device: kernels, copies and fills; lane = stream, key = correlation id of the call that launched them.
+        device: kernels, copies and fills; lane = which of ``devices``, key = correlation id of the launching call.
         launches: runtime calls by correlation id; lane = thread, key = correlation id.
         ops: CPU operators; lane = thread, key = autograd sequence number, negative below NONE for a backward operator.
         marks: ``record_function`` ranges and traced ``nn.Module`` calls; lane = thread.
         gpu_steps: the GPU's own step marks: where the kernels of each ``ProfilerStep`` lie on the device.
-        steps: how many ``ProfilerStep`` ranges there are.
+        steps: how many ``ProfilerStep`` ranges there are; one that several processes went through is one.
+        devices: the GPUs of the trace, by the number that it gives them.
         device_name: the accelerator, as the trace gives it ("" when it does not).
         skipped: events left out because their times are missing or are not numbers.
+        unknown: category -> events left out because it is not known here (another maker's accelerator, counters).
     """
 
     names: list[str] = field(default_factory=list)
@@ -82,8 +90,10 @@ class Timeline:
     marks: Columns = field(default_factory=Columns)
     gpu_steps: Columns = field(default_factory=Columns)
     steps: int = 0
+    devices: list[str] = field(default_factory=list)
     device_name: str = ""
     skipped: int = 0
+    unknown: dict[str, int] = field(default_factory=dict)
 
 
 def _integer(value: Any) -> int:
@@ -128,6 +138,8 @@ def timeline_of(events: Iterable[dict[str, Any]], trace: str = "trace") -> Timel
     line = Timeline()
     index: dict[str, int] = {}
     lanes: dict[str, int] = {}
+    gpus: dict[str, int] = {}
+    steps: set[str] = set()
     text, kept, passed = 0, 0, 0
     for event in events:
         if event.get("ph") != "X":
@@ -161,7 +173,11 @@ def timeline_of(events: Iterable[dict[str, Any]], trace: str = "trace") -> Timel
         if kept > MOST_EVENTS or passed > MOST_EVENTS * PASSED_BY:
             raise _too_large(trace, f"{MOST_EVENTS * (1 if kept > MOST_EVENTS else PASSED_BY):,} events")
         if category in DEVICE_WORK:
-            line.device.add(at, start, duration, _lane(args.get("stream"), lanes), _integer(args.get("correlation")))
+            # The process id of a kernel is its GPU's number, unless traces of several processes were joined.
+            gpu = _lane((event.get("pid"), args.get("device")), gpus)
+            if gpu == len(line.devices):
+                line.devices.append(shown(args.get("device", event.get("pid", "")), 20))
+            line.device.add(at, start, duration, gpu, _integer(args.get("correlation")))
         elif category == "cpu_op":
             sequence = _integer(args.get("Sequence number"))
             if sequence != NONE and _integer(args.get("Fwd thread id")) > 0:
@@ -169,7 +185,7 @@ def timeline_of(events: Iterable[dict[str, Any]], trace: str = "trace") -> Timel
             line.ops.add(at, start, duration, _lane(event.get("tid"), lanes), sequence)
         elif category == "user_annotation" or (category == "python_function" and name.startswith("nn.Module: ")):
             if name.startswith("ProfilerStep"):
-                line.steps += 1
+                steps.add(name)
             line.marks.add(at, start, duration, _lane(event.get("tid"), lanes))
         elif category == "gpu_user_annotation":
             if name.startswith("ProfilerStep"):
@@ -178,6 +194,11 @@ def timeline_of(events: Iterable[dict[str, Any]], trace: str = "trace") -> Timel
             correlation = _integer(args.get("correlation"))
             if correlation != NONE:
                 line.launches.add(at, start, duration, _lane(event.get("tid"), lanes), correlation)
+        elif category not in BESIDE:
+            known = category in line.unknown or len(line.unknown) < MOST_UNKNOWN
+            kind = shown(category, 40) if known else "others"
+            line.unknown[kind] = line.unknown.get(kind, 0) + 1
+    line.steps = len(steps)
     if len(line.device):
         line.ops = _needed(line.ops)
         line.steps = line.steps or len({line.gpu_steps.name[i] for i in range(len(line.gpu_steps))})
