@@ -331,3 +331,12 @@ def two_dies_and_eight():
 @pytest.mark.parametrize("check", CASES, ids=lambda check: check.__name__)
 def test_a_statement(check):
     check()
+
+
+def test_a_section_that_is_pointed_to_is_there():
+    """“notebook 20, section 9”: once 33 and 20 pointed to sections that had moved to another notebook."""
+    numbered = {p.name[:2] for p in (ROOT / "notebooks").glob("*.ipynb")}
+    heads = {n: set(re.findall(r"(?:^| )## (\d+) ·", prose(n))) for n in numbered}
+    pointed = [(n, *m) for n in numbered for m in re.findall(r"[Nn]otebook (\d\d), section (\d+)", prose(n) + code(n))]
+    assert len(pointed) > 5
+    assert [one for one in pointed if one[2] not in heads.get(one[1], ())] == []
