@@ -165,7 +165,11 @@ def test_notebook_16_compiles_where_the_course_is_not(room):
 
 @pytest.mark.parametrize(
     ("number", "libraries", "most"),
-    [("16", {"torch", "transformers"}, 75), ("03", {"peft", "transformers"}, 45), ("08", {"datasets", "huggingface_hub", "peft", "transformers"}, 140)],
+    [
+        ("16", {"torch", "transformers"}, 75),
+        ("03", {"peft", "transformers"}, 45),
+        ("08", {"datasets", "huggingface_hub", "peft", "transformers"}, 140),
+    ],
 )
 def test_the_scripts_that_ask_and_evaluate_are_plain_too(number, libraries, most):
     text = script_of(number)
