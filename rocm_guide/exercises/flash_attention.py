@@ -16,13 +16,7 @@ __all__ = ["check_causal", "check_join", "check_mask"]
 
 
 def check_causal(call: Callable[..., Any]) -> bool:
-    """Check exercise 1: ``causal_attention(q, k, v)`` of fp16 tensors (heads, tokens, D), as the dojo's grader does.
-
-    >>> check_causal(lambda q, k, v: q)
-    causal_attention: not yet
-    [FAIL] result       2 heads, 64 tokens of 32: element [0, 0, 0] is 1.92676, and -1.04102 is right; 4096 of 4096 elements are wrong -> no kernel has stored anything yet: launch yours, as kernel[grid](…)
-    False
-    """  # noqa: E501  the line is as it is printed
+    """Check exercise 1: ``causal_attention(q, k, v)`` of fp16 tensors (heads, tokens, D), as the dojo's grader does."""
     return check_puzzle(call, "causal_attention")
 
 
