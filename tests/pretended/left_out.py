@@ -29,7 +29,9 @@ _COMPILES = "torch.compile compiles nothing for a pretended GPU"
 LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut("05", 'watched = {"ddp": watch("ddp")}', _CHILD),
     LeftOut("06", 'command = "tune run lora_finetune_single_device', _CHILD),
-    LeftOut("15", "flex = torch.compile(flex_attention, dynamic=False) if", "FlexAttention is an operator of its own kind"),
+    LeftOut(
+        "15", "flex = torch.compile(flex_attention, dynamic=False) if", "FlexAttention is an operator of its own kind"
+    ),
     LeftOut("15", "fast = torch.compile(flex_attention", "FlexAttention is an operator of its own kind"),
     LeftOut("16", "fast_norm = torch.compile(norm", _COMPILES),
     LeftOut("16", 'ways["compiled, static cache, GPU graph"]', "graphs of a GPU are not recorded"),
