@@ -4,19 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocm_guide.exercises.common import first_line, say
-from rocm_guide.tune.attention.cost import visible_tiles
+from rocm_guide.exercises.kernel_dojo import check_puzzle
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["check_join", "check_scores_memory", "check_tiles"]
+__all__ = ["check_causal", "check_join", "check_mask"]
+
+
+def check_causal(call: Callable[..., Any]) -> bool:
+    """Check exercise 1: ``causal_attention(q, k, v)`` of fp16 tensors (heads, tokens, D), as the dojo's grader does."""
+    return check_puzzle(call, "causal_attention")
 
 
 def check_join(join: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    """Check exercise 1: ``join(o1, lse1, o2, lse2)`` makes one result of attention over two halves of the keys.
+    """Check exercise 2: ``join(o1, lse1, o2, lse2)`` makes one result of attention over two halves of the keys.
 
     ``o1`` and ``o2`` are (rows, d), finished outputs; ``lse1`` and ``lse2`` (rows,) their log-sum-exps.
 
@@ -53,48 +58,42 @@ def check_join(join: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> bool:
     return say(True, "two halves make the whole, also when their scores are far apart")
 
 
-def check_scores_memory(gib: float) -> bool:
-    """Check exercise 2: GiB of one layer's scores, 32 heads, 32,768 tokens, 2 bytes each.
+def check_mask(make: Callable[..., Callable[..., Any]]) -> bool:
+    """Check exercise 3: ``make(text, w)`` gives the ``mask_mod`` of packed texts with a window of ``w`` tokens.
 
-    >>> check_scores_memory(32 * 32768**2 * 2 / 2**30)
-    [OK]   64 GiB for one layer of one sequence: a third of an MI300X
-    True
+    ``text`` (tokens,) holds the number of each token's text. A token sees the last ``w`` tokens, itself among them, of
+    its own text.
+
+    >>> check_mask(lambda text, w: lambda b, h, i, j: (j <= i) & (text[i] == text[j]))
+    [HINT] token 2 sees token 0 with w = 2: the window is the tokens i - w + 1 to i
+    False
     """
-    right = 32 * 32768**2 * 2 / 2**30
-    if abs(gib - right) < 0.01 * right:
-        return say(True, "64 GiB for one layer of one sequence: a third of an MI300X")
-    hint = "heads x tokens x tokens x bytes, divided by 2**30"
-    if abs(gib - right / 32) < 0.01 * right:
-        hint = "every head has a matrix of its own"
-    elif abs(gib - right / 2) < 0.01 * right:
-        hint = "2 bytes each; and a masked score takes its place all the same"
-    elif abs(gib - right * 1.0737) < 0.01 * right:
-        hint = "that is GB (10**9); a GiB is 2**30 bytes"
-    return say(False, f"{gib}: {hint}")
+    import torch
+    from torch.nn.attention.flex_attention import create_mask
 
-
-def check_tiles(count: Callable[[int, int, int], int]) -> bool:
-    """Check exercise 3: ``count(n, block_m, block_n)``: tiles that a causal kernel visits for n queries and n keys.
-
-    >>> def count(n, block_m, block_n):
-    ...     return sum(-(-min(first + block_m, n) // block_n) for first in range(0, n, block_m))
-    >>> check_tiles(count)
-    [OK]   visited tiles: right for every size tried
-    True
-    """
-    for n, block_m, block_n in ((8, 2, 2), (1024, 128, 64), (1024, 64, 128), (1000, 128, 16), (5, 8, 8)):
+    for lengths, w in (((4, 3), 2), ((5, 1, 6), 3), ((9,), 1)):
+        text = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+        n = len(text)
+        i, j = torch.arange(n)[:, None], torch.arange(n)[None]
+        rules = {
+            "a token sees no later one: j <= i": j > i,
+            "that is another text: compare text[i] with text[j]": text[i] != text[j],
+            "the window is the tokens i - w + 1 to i": i - j >= w,
+        }
         try:
-            given, right = count(n, block_m, block_n), visible_tiles(n, n, block_m, block_n)
+            seen = create_mask(make(text, w), 1, 1, n, n, device="cpu")[0, 0]
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as e:
-            return say(False, f"count({n}, {block_m}, {block_n}) fails: {first_line(e)}")
-        if given == right:
-            continue
-        hint = "a tile of queries visits the keys up to its last query, rounded up to whole tiles"
-        if given == -(-n // block_m) * -(-n // block_n):
-            hint = "that is all tiles; those right of the diagonal are skipped"
-        elif given * 2 == -(-n // block_m) * -(-n // block_n):
-            hint = "not exactly half: the tiles on the diagonal are needed too"
-        elif n % block_m:
-            hint = "the last tile of queries may be shorter: min(first + block_m, n)"
-        return say(False, f"count({n}, {block_m}, {block_n}) = {given}, but {right} are needed: {hint}")
-    return say(True, "visited tiles: right for every size tried")
+            why = f"the mask fails: {first_line(e)}"
+            if "data-dependent" in str(e):
+                why = "`and` and `if` need one answer, and these are many: combine the conditions with &"
+            return say(False, why)
+        for rule, broken in rules.items():
+            if (seen & broken).any():
+                a, b = (int(x) for x in (seen & broken).nonzero()[0])
+                return say(False, f"token {a} sees token {b} with w = {w}: {rule}")
+        hidden = ~seen & ~torch.stack([x.expand(n, n) for x in rules.values()]).any(0)
+        if hidden.any():
+            a, b = (int(x) for x in hidden.nonzero()[0])
+            hint = "the token itself belongs to the window" if a == b else "the window is the tokens i - w + 1 to i"
+            return say(False, f"token {a} does not see token {b} with w = {w}: {hint}")
+    return say(True, "a token sees the window of its own text, and nothing else")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rocm_guide.exercises.flash_attention import check_join, check_scores_memory, check_tiles
+from rocm_guide.exercises.flash_attention import check_causal, check_join, check_mask
 
 
 def good(o1, lse1, o2, lse2):
@@ -41,23 +41,35 @@ def test_join_hints(wrong, hint, capsys):
     assert hint in capsys.readouterr().out
 
 
-def test_scores_memory(capsys):
-    assert check_scores_memory(64)
-    assert "[OK]" in capsys.readouterr().out
-    for wrong, hint in ((2, "every head"), (32, "2 bytes"), (68.7, "10**9"), (1, "heads x tokens")):
-        assert not check_scores_memory(wrong)
-        assert hint in capsys.readouterr().out
+def test_the_causal_kernel_is_judged_by_the_dojo(capsys):
+    """Its own tests (tests/dojo) hold the wrong kernels that it refuses."""
+    assert not check_causal(lambda q, k, v: torch.empty_like(q))
+    assert "causal_attention: not yet" in capsys.readouterr().out
 
 
-def test_tiles(capsys):
-    assert check_tiles(lambda n, m, k: sum(-(-min(first + m, n) // k) for first in range(0, n, m)))
+def windowed(text, w):
+    return lambda b, h, i, j: (j <= i) & (i - j < w) & (text[i] == text[j])
+
+
+def test_mask_accepts(capsys):
+    assert check_mask(windowed)
     assert "[OK]" in capsys.readouterr().out
-    for wrong, hint in (
-        (lambda n, m, k: -(-n // m) * -(-n // k), "all tiles"),
-        (lambda n, m, k: -(-n // m) * -(-n // k) // 2, "not exactly half"),
-        (lambda n, m, k: sum(-(-(first + m) // k) for first in range(0, n, m)), "may be shorter"),
-        (lambda n, m, k: 0, "rounded up"),
-        (lambda n, m, k: n // 0, "fails"),
-    ):
-        assert not check_tiles(wrong)
-        assert hint in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (lambda t, w: lambda b, h, i, j: (j <= i) & (t[i] == t[j]), "i - w + 1 to i"),
+        (lambda t, w: lambda b, h, i, j: (j <= i) & (i - j <= w) & (t[i] == t[j]), "i - w + 1 to i"),
+        (lambda t, w: lambda b, h, i, j: (j <= i) & (i - j < w), "is another text"),
+        (lambda t, w: lambda b, h, i, j: (i - j < w) & (t[i] == t[j]), "no later one"),
+        (lambda t, w: lambda b, h, i, j: (j < i) & (i - j < w) & (t[i] == t[j]), "the token itself"),
+        (lambda t, w: lambda b, h, i, j: (j <= i) & (i - j < w - 1) & (t[i] == t[j]), "does not see token"),
+        (lambda t, w: lambda b, h, i, j: j <= i and i - j < w and t[i] == t[j], "combine the conditions with &"),
+        (lambda t, w: None, "the mask fails"),
+        (lambda t: None, "the mask fails"),
+    ],
+)
+def test_mask_hints(wrong, hint, capsys):
+    assert not check_mask(wrong)
+    assert hint in capsys.readouterr().out

@@ -151,9 +151,25 @@ def test_notebook_13_quantises_where_the_course_is_not(room):
     assert "read back" in done.stdout and sizes_of(config).stored_as == "compressed-tensors, 4 bits"
 
 
+@pytest.mark.slow
+def test_notebook_16_compiles_where_the_course_is_not(room):
+    """Decoding with a static cache as one graph, and one layer's graph for all layers; both are asserted in it."""
+    (room / "compiled.py").write_text(script_of("16"))
+    code, said = run(room, "compiled.py", f"--model={tiny_folder()}", "--new_tokens=6")
+    assert code == 0, said[-2000:]
+    assert re.search(r"^first step [\d.]+ s, then 4 steps without compiling$", said, re.M), said[-2000:]
+    made = {m[1]: (int(m[2]), int(m[3])) for m in re.finditer(r"^(\w+) .*; (\d+) graphs, (\d+) kernels$", said, re.M)}
+    assert made["eager"] == (0, 0) and made["whole"][0] == made["region"][0] == 1
+    assert 0 < made["region"][1] < made["whole"][1]
+
+
 @pytest.mark.parametrize(
     ("number", "libraries", "most"),
-    [("03", {"peft", "transformers"}, 45), ("08", {"datasets", "huggingface_hub", "peft", "transformers"}, 140)],
+    [
+        ("16", {"torch", "transformers"}, 75),
+        ("03", {"peft", "transformers"}, 45),
+        ("08", {"datasets", "huggingface_hub", "peft", "transformers"}, 140),
+    ],
 )
 def test_the_scripts_that_ask_and_evaluate_are_plain_too(number, libraries, most):
     text = script_of(number)
@@ -206,7 +222,7 @@ def test_notebook_17_on_a_gpu_reads_what_it_saved_and_refuses_what_is_of_another
 
 
 def test_a_notebook_without_such_cells_says_which_have_them(capsys, monkeypatch, tmp_path):
-    words = r"notebook 01: has no cells to take away; these have: 02, 03, 04, 05, 07, 08, 10, 11, 12, 13, 14, 17, 18, 35"
+    words = r"notebook 01: has no cells to take away; these have: 02, 03, 04, 05, 07, 08, 10, 11, 12, 13, 14, 16, 17, 18, 35"
     with pytest.raises(GuideError, match=words):
         script_of("1")
     with pytest.raises(GuideError, match="notebook 99: there is none with that number"):
@@ -219,7 +235,7 @@ def test_a_notebook_without_such_cells_says_which_have_them(capsys, monkeypatch,
     with pytest.raises(SystemExit) as left:
         main()
     said = capsys.readouterr().err
-    assert left.value.code == 2 and said.count("\n") == 1 and "these have: 02, 03, 04, 05, 07, 08, 10" in said
+    assert left.value.code == 2 and said.count("\n") == 1 and "these have: 02, 03, 04, 05, 07, 08, 10, 11, 12, 13, 14, 16, 17, 18, 35" in said
 
 
 def test_imports_are_joined_and_options_are_read(monkeypatch, tmp_path):

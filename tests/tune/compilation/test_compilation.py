@@ -252,6 +252,17 @@ def test_a_rotary_embedding_becomes_one_kernel():
     assert len(kernels) == 1 and inspect_kernels(kernels)[0].resources.vgpr_spills == 0
 
 
+def test_the_rotary_embedding_of_transformers_is_written_without_a_product_of_blas():
+    """Queries and keys of different head counts (GQA), in the words of the library that models are written with."""
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+    shapes = [(1, 32, 64, 128), (1, 8, 64, 128), (1, 64, 128), (1, 64, 128)]
+    code = inductor_code(lambda q, k, cos, sin: apply_rotary_pos_emb(q, k, cos, sin), [_bf16(*s) for s in shapes])
+    reports = inspect_kernels(extract_kernels(code))
+    assert "extern_kernels" not in code.partition("def call")[2]
+    assert len({r.kernel for r in reports}) == 2 and not any(r.resources.vgpr_spills for r in reports)
+
+
 @pytest.mark.parametrize(
     "index",
     [
