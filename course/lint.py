@@ -111,7 +111,11 @@ def _shape(nb: dict[str, Any]) -> Found:
         if not re.search(pattern, prose, re.M | re.I):
             yield "error", 0, f"misses {what}"
     if re.search(r"^from cdna\.predict\S* import .*\blikely\b", sources, re.M) and "caveat(" not in sources:
-        yield "error", 0, "shows likely times; print caveat(LEFT_OUT[…]) beside them: what no model charges, how far off"
+        yield (
+            "error",
+            0,
+            "shows likely times; print caveat(LEFT_OUT[…]) beside them: what no model charges, how far off",
+        )
     checks = set(re.findall(r"\b(check_\w+)\s*\(", sources))
     if len(checks) < 3:
         yield "error", 0, f"{len(checks)} exercises with a check_…(); three are the rule"

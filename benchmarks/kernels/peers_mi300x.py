@@ -428,7 +428,10 @@ def row_operations(cols: int = 0) -> Iterator[Operation]:
             "liger": lambda x, w, dy, mean, rstd: liger("layer_norm", "layer_norm_backward")(dy, x, w, w, mean, rstd),
             "aiter": aiter_layer_backward,
         },
-        torch_bytes={"liger": 2 * 4 * MI300X.units * narrow, "aiter": 2 * 256 * 4 * narrow},  # sums of parts; zeros that the kernel adds to
+        torch_bytes={
+            "liger": 2 * 4 * MI300X.units * narrow,
+            "aiter": 2 * 256 * 4 * narrow,
+        },  # sums of parts; zeros that the kernel adds to
     )
 
 

@@ -222,8 +222,8 @@ def test_notebook_17_on_a_gpu_reads_what_it_saved_and_refuses_what_is_of_another
 
 
 def test_a_notebook_without_such_cells_says_which_have_them(capsys, monkeypatch, tmp_path):
-    words = r"notebook 01: has no cells to take away; these have: 02, 03, 04, 05, 07, 08, 10, 11, 12, 13, 14, 16, 17, 18, 35"
-    with pytest.raises(GuideError, match=words):
+    has = "these have: 02, 03, 04, 05, 07, 08, 10, 11, 12, 13, 14, 16, 17, 18, 35"
+    with pytest.raises(GuideError, match=f"notebook 01: has no cells to take away; {has}"):
         script_of("1")
     with pytest.raises(GuideError, match="notebook 99: there is none with that number"):
         script_of("99")
@@ -235,7 +235,7 @@ def test_a_notebook_without_such_cells_says_which_have_them(capsys, monkeypatch,
     with pytest.raises(SystemExit) as left:
         main()
     said = capsys.readouterr().err
-    assert left.value.code == 2 and said.count("\n") == 1 and "these have: 02, 03, 04, 05, 07, 08, 10, 11, 12, 13, 14, 16, 17, 18, 35" in said
+    assert left.value.code == 2 and said.count("\n") == 1 and has in said
 
 
 def test_imports_are_joined_and_options_are_read(monkeypatch, tmp_path):
