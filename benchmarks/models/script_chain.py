@@ -63,12 +63,20 @@ _SAID = {
     "pieces_per_s": r"^(\d+) users: (\d+) pieces of text a second; first after (\d+) ms",
 }
 
+#: A folder on the path that holds one of them is the course's.
+COURSE = ("rocm_guide", "cdna")
+
 
 def environment() -> dict[str, str]:
     """Return the scripts' environment: the libraries of notebooks 10 to 14 are on its path, the course is not."""
     path = OWN_FOLDERS["quantization"].path
     more = {"HF_HUB_OFFLINE": "1", "GPTQMODEL_DISABLE_PACK_EXT": "1"}
-    return {**os.environ, **more, "PYTHONPATH": str(path) if path.is_dir() else ""}
+    kept = [
+        p
+        for p in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if p and not any((Path(p) / name).exists() for name in COURSE)
+    ]
+    return {**os.environ, **more, "PYTHONPATH": os.pathsep.join([str(path)] * path.is_dir() + kept)}
 
 
 def run_script(number: str, words: list[str], folder: Path) -> dict[str, Any]:
