@@ -18,7 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from cdna.children import call_in_child
-from rocm_guide.common.base import GuideError
+from rocm_guide.common.base import GuideError, write_text
 from rocm_guide.finetune.loopback import require_loopback
 
 __all__ = ["AllReduce", "all_reduce_us", "measure_all_reduce", "ring_bytes"]
@@ -158,5 +158,5 @@ def _in_the_ring(rank: int, processes: int, device: str, sizes: list[int], folde
         dist.all_reduce(blocks, op=dist.ReduceOp.MAX)
         times.append(float(blocks.median()))
     if rank == 0:
-        (Path(folder) / "times.json").write_text(json.dumps(times))
+        write_text(Path(folder) / "times.json", json.dumps(times))
     dist.destroy_process_group()
