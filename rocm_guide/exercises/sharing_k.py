@@ -61,17 +61,4 @@ def check_one_launch(call: Callable[..., Any]) -> bool:
     if workgroups < _UNITS:
         few = f"16 x 2,304 x 16,384 has {workgroups} workgroups for {_UNITS} compute units"
         return say(False, f"right and repeatable, but {few}: more parts of K")
-    if not _waits(launch.compiled.assembly):
-        return say(False, "right here, but the count may rise before all stores have arrived: wait_for_stores(AMD)")
     return say(True, f"right, the same bits in {len(_ORDERS)} orders, one launch, {workgroups} workgroups")
-
-
-def _waits(assembly: str) -> bool:
-    """Return whether each wave waits for its stores before the barrier that stands before the first atomic operation;
-    or there is no such operation.
-    """
-    before, found, _ = assembly.partition("global_atomic_")
-    if not found:
-        return True
-    before = before[: max(before.rfind("s_barrier"), 0)]
-    return "s_waitcnt vmcnt(0)" in before[max(before.rfind("_store_"), 0) :]
