@@ -5,9 +5,10 @@
     python -m benchmarks.models.script_chain --model tiny --out DIR --steps 8       # on a CPU: does all of it run?
 
 Each script is what `rocm-guide script NN` writes, started in DIR as a reader would start it. The quantising is script
-10's where GPTQModel can be imported, else 12's (bitsandbytes), else 13's (compressed-tensors, FP8), and the result says
-which; vLLM serves where it is installed, else `transformers serve`. A step that fails ends the run. What comes back is
-written anew after each step: seconds, peak memory of the process, and what the script printed of speed and perplexity.
+10's where GPTQModel can be imported (an 8B takes it many minutes), else 12's (bitsandbytes), else 13's
+(compressed-tensors, FP8), or that of `--library`, and the result says which; vLLM serves where it is installed, else
+`transformers serve`. A step that fails ends the run. What comes back is written anew after each step: seconds, peak
+memory of the process, and what the script printed of speed and perplexity.
 """
 
 from __future__ import annotations
@@ -156,6 +157,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for scripts, rows and models")
     parser.add_argument("--dataset", help="a file with prompt and completion; without one it is made")
     parser.add_argument("--steps", type=int, default=50, help="optimizer steps of the training")
+    parser.add_argument("--library", choices=QUANTISERS, help="quantises; else the first that can be imported")
     parser.add_argument("--results", type=Path, default=RESULTS / "script_chain.json", help="where the figures go")
     options = parser.parse_args()
     folder = options.out.resolve()
@@ -181,9 +183,10 @@ def main() -> None:
     done(run_script("02", [*given, f"--steps={options.steps}", "--save=0.5", f"--length={size}"], folder))
     done(run_script("03", [f"--model={source}", "--adapter=my-model/adapter", "--answer=16"], folder))
     done(run_script("08", [*given, "--adapter=my-model/adapter", "--rows=8", "--new_tokens=8"], folder))
-    library = next(filter(importable, QUANTISERS), None)
+    wanted = [options.library] if options.library else list(QUANTISERS)
+    library = next(filter(importable, wanted), None)
     if library is None:
-        raise SystemExit(f"none of {', '.join(QUANTISERS)} can be imported; {OWN_FOLDERS['quantization'].fix}")
+        raise SystemExit(f"none of {', '.join(wanted)} can be imported; {OWN_FOLDERS['quantization'].fix}")
     number, below, more = QUANTISERS[library]
     target = "my-model" if below else "my-model/fp8"
     words = ["--model=my-model/merged", f"--out={target}", *more, *["--group=32"] * (tiny and number == "10")]
