@@ -519,6 +519,13 @@ def unguarded(tree, notebook=False):
     A notebook loads what it saved itself a cell before (``folder / "full"``) as a reader would write it; what a
     parameter or a text names is another matter.
     """
+    given = {}  # name of a dict -> what it says of trust_remote_code, where its last literal is one
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AugAssign) and isinstance(node.value, ast.Dict):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            keys = {getattr(k, "value", None): v for k, v in zip(node.value.keys, node.value.values, strict=True)}
+            if "trust_remote_code" in keys:
+                given[getattr(target, "id", "")] = keys["trust_remote_code"]
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -532,6 +539,8 @@ def unguarded(tree, notebook=False):
         if notebook and not isinstance(source, ast.Constant) and not getattr(source, "id", "x").isupper():
             continue
         said = [k.value for k in node.keywords if k.arg == "trust_remote_code"]
+        spread = {getattr(k.value, "id", "") for k in node.keywords if k.arg is None}  # **more
+        said += [given[name] for name in spread if name in given]
         if automatic and not any(isinstance(v, ast.Constant) and v.value is False for v in said):
             yield node.lineno, ast.unparse(node)[:90]
 
@@ -554,6 +563,10 @@ def test_every_load_says_trust_remote_code_false():
     assert not found, found
     assert list(unguarded(ast.parse("AutoConfig.from_pretrained(x, trust_remote_code=True)")))
     assert list(unguarded(ast.parse("AutoModel.from_pretrained(MODEL)"), notebook=True))
+    spread = 'more = {"trust_remote_code": %s}\nAutoModel.from_pretrained(MODEL, **more)'
+    assert list(unguarded(ast.parse(spread % True), notebook=True))
+    assert list(unguarded(ast.parse("more = {}\nAutoModel.from_pretrained(MODEL, **more)"), notebook=True))
+    assert not list(unguarded(ast.parse(spread % False), notebook=True))
     assert list(unguarded(ast.parse("pipeline('text-generation', model='hub/id')")))
 
 
