@@ -47,7 +47,7 @@ CALLS = {
     ),
     "17_tunableop": (
         '"PYTORCH_TUNABLEOP_ENABLED": "1"',
-        "torch.cuda.tunable.",
+        "tunable.enable(True)",
         '"matmul.py"',
         "pad_to_multiple_of=",
         'cache_implementation = "static"',
