@@ -122,5 +122,7 @@ def _option(name: str, default: Any, comment: str) -> str:
         more += ['nargs="+"', *(f"type={name}" for name in sorted(kinds))]
     elif kind is not str:
         more.append(f"type={kind.__name__}")
-    more += [f"help={json.dumps(words.replace('%', '%%'))}"] if words else []  # a single % would be argparse's
-    return f'parser.add_argument("--{_called(name)}", {", ".join(more)})'
+    if words:  # a single % would be argparse's
+        more.append(f"help={json.dumps(words.replace('%', '%%'), ensure_ascii=False)}")
+    line = f'parser.add_argument("--{_called(name)}", {", ".join(more)})'
+    return line if len(line) <= 120 else line.replace(", help=", ",\n    help=")

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -197,7 +198,8 @@ def test_notebook_17_on_a_gpu_reads_what_it_saved_and_refuses_what_is_of_another
         "if torch.cuda.is_available():\n    tunable"
         + script_of("17").partition("if torch.cuda.is_available():\n    tunable")[2]
     )
-    called, file = [], tmp_path / "results.csv"
+    called, file, script = [], tmp_path / "results.csv", tmp_path / "tune.py"
+    script.write_text(body)
     if kept:
         file.write_text("Validator,PT_VERSION,2.13.0\n")
 
@@ -212,10 +214,10 @@ def test_notebook_17_on_a_gpu_reads_what_it_saved_and_refuses_what_is_of_another
     names |= {"tokens_per_second": lambda **how: called.append(("run",)) or 1.0}
     if kept and not accepted:
         with pytest.raises(SystemExit, match="another environment"):
-            exec(compile(body, "tune.py", "exec"), names)  # noqa: S102 - our own script
+            runpy.run_path(str(script), init_globals=names)
         assert ("run",) not in called
         return
-    exec(compile(body, "tune.py", "exec"), names)  # noqa: S102 - our own script
+    runpy.run_path(str(script), init_globals=names)
     order = [name for name, *_ in called]
     assert order[:3] == ["enable", "tuning_enable", "set_filename"] and called[-1] == ("enable", False)
     assert ("read_file" in order) == kept and order.index("write_file") > order.index("run")
