@@ -100,10 +100,9 @@ def rows_of_the_largest_tensor():
 
 
 @case
-def where_two_rows_are_read_again_from():
-    says("30", "from the L2, since the two rows are 64 KiB in 16 bits and the L1 has 32", "row of 16,384 columns")
-    assert 2 * 16384 * 2 == 64 * 1024 > MI300X.l1_kib * 1024 and MI300X.l1_kib == 32
-    says("30", "A row of 32 KiB just fits the 32 KiB of L1")
+def a_row_and_the_l1():
+    says("30", "A row of 32 KiB just fits the 32 KiB of L1", "512 KiB of registers, sixteen times its L1")
+    assert 16384 * 2 == MI300X.l1_kib * 1024 and MI300X.simds * 512 * 64 * 4 == 16 * MI300X.l1_kib * 1024
 
 
 @case
