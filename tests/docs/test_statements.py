@@ -102,7 +102,7 @@ def rows_of_the_largest_tensor():
 @case
 def a_row_and_the_l1():
     says("30", "A row of 32 KiB just fits the 32 KiB of L1", "512 KiB of registers, sixteen times its L1")
-    assert 16384 * 2 == MI300X.l1_kib * 1024 and MI300X.simds * 512 * 64 * 4 == 16 * MI300X.l1_kib * 1024
+    assert MI300X.l1_kib * 1024 == 16384 * 2 and MI300X.simds * 512 * 64 * 4 == 16 * MI300X.l1_kib * 1024
 
 
 @case
