@@ -15,7 +15,6 @@ In reading order:
   not.
 - ``all_reduce``: The time of an all-reduce: computed from the links between a machine's GPUs, and measured in
   several processes.
-- ``resident``: Processes that have large libraries imported, and programs that run in forks of them.
 - ``nodes``: Launch files for several machines, and two "machines" on this one: each a torchrun agent that can be
   lost.
 - ``watched``: A script as one process of several, watched from outside: what it holds, and what it sends in a step.
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
         wait_for,
     )
     from rocm_guide.finetune.passport import add_stage, read_passport
-    from rocm_guide.finetune.resident import close_libraries
     from rocm_guide.finetune.rows_check import check_preferences, check_rows
     from rocm_guide.finetune.run_folder import RunError, RunFolder, open_run
     from rocm_guide.finetune.run_measurements import held_out_pairs, held_out_prompts, measure_stage
@@ -89,7 +87,6 @@ __all__ = [
     "check_preferences",
     "check_rows",
     "check_same",
-    "close_libraries",
     "draw_passport",
     "fine_tune",
     "folder_bytes",
@@ -128,7 +125,6 @@ __getattr__, __dir__ = lazy_names(
     "job",
     "loopback",
     "all_reduce",
-    "resident",
     "nodes",
     "watched",
     "run_folder",

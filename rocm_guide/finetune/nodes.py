@@ -17,8 +17,6 @@ from typing import Any
 from rocm_guide.common.base import package_folder, write_text
 from rocm_guide.finetune.launch_options import LaunchError, fill_in
 from rocm_guide.finetune.loopback import require_loopback
-from rocm_guide.finetune.resident import Fork, start_fork
-from rocm_guide.observe.doctor.software import gpu_nodes
 
 __all__ = ["LaunchError", "agent_command", "free_port", "launch_file", "listening"]
 __all__ += ["read_losses", "read_processes", "start_node", "wait_for"]
@@ -143,7 +141,7 @@ def agent_command(
 class LocalNode:
     """A torchrun agent with its workers, standing in for a machine. A context manager: what is left is ended."""
 
-    agent: subprocess.Popen[bytes] | Fork
+    agent: subprocess.Popen[bytes]
     log: Path
 
     def lose(self) -> int:
@@ -192,16 +190,11 @@ class LocalNode:
         self.lose()
 
 
-def start_node(
-    command: Sequence[str], log: str | Path, gpus: Sequence[int] | None = None, *, libraries: Sequence[str] = ()
-) -> LocalNode:
+def start_node(command: Sequence[str], log: str | Path, gpus: Sequence[int] | None = None) -> LocalNode:
     """Start a command of :func:`agent_command` in the background, with its output in the file ``log``.
 
     Args:
         gpus: numbers of the GPUs that this "machine" has; none of them when empty, all when None.
-        libraries: modules that a process imports once for all nodes that name the same. Where no GPU is, agent and
-            workers of a command ``python -m MODULE …`` are forks of it, until
-            :func:`~rocm_guide.finetune.resident.close_libraries`; with GPUs, Python is started for each.
 
     Raises:
         LoopbackError: processes of this machine cannot reach each other.
@@ -224,11 +217,7 @@ def start_node(
     threads["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     seen = "" if gpus is None else ",".join(map(str, gpus))
     hidden = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": seen, "HIP_VISIBLE_DEVICES": seen}
-    env = {**os.environ, **quiet, **threads, "PYTHONPATH": path}
-    if libraries and not gpu_nodes() and list(command[:2]) == [sys.executable, "-m"]:
-        where: dict[str, Any] = {"settings": env, "folder": ".", "out": log, "err": log}
-        return LocalNode(start_fork(libraries, command[2], command[3:], **where), log)
-    env |= hidden
+    env = {**os.environ, **quiet, **threads, "PYTHONPATH": path, **hidden}
     with log.open("ab") as out:
         return LocalNode(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env), log)
 

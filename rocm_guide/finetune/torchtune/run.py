@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 import shlex
-import tempfile
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,11 +16,12 @@ from typing import Any
 from rocm_guide.common.base import GuideError, write_text
 from rocm_guide.finetune.loopback import require_loopback
 from rocm_guide.finetune.torchtune.config import write_config
-from rocm_guide.finetune.torchtune.resident import start_tune
 from rocm_guide.finetune.torchtune.results import read_metrics
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
 
 __all__ = ["TuneError", "gloo_recipe", "processes_for", "run_recipe", "tune", "tune_line"]
+
+_TUNE = (sys.executable, "-m", "torchtune._cli.tune")
 
 
 class TuneError(GuideError):
@@ -61,21 +63,21 @@ def tune(*arguments: str, folder: str | Path = ".", timeout: float = 1800) -> st
     rocm_guide.finetune.torchtune.run.TuneError: tune --unsupported: tune: error: unrecognized arguments: --unsupported
     """
     shown = " ".join(("tune", *arguments))
-    with tempfile.TemporaryDirectory() as scratch:
-        out, err = (write_text(Path(scratch) / name, "") for name in ("out", "err"))
-        child = start_tune(arguments, Path(folder), OWN_FOLDERS["torchtune"].environment(), out, err)
-        until = time.monotonic() + timeout
-        try:
-            while child.poll() is None:
-                if time.monotonic() > until:
-                    raise TuneError(f"{shown}: no end after {timeout:g} s; raise timeout, or look at what it waits for")
-                time.sleep(0.02)
-        finally:
-            _end(child)
-        said, complaint = (p.read_text(encoding="utf-8", errors="replace") for p in (out, err))
-    if child.returncode:
-        raise TuneError(f"{shown}: {_reason(complaint or said)}")
-    return said
+    try:
+        done = subprocess.run(
+            [*_TUNE, *arguments],
+            cwd=folder,
+            env=OWN_FOLDERS["torchtune"].environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired as e:
+        raise TuneError(f"{shown}: no end after {timeout:g} s; raise timeout, or look at what it waits for") from e
+    if done.returncode:
+        raise TuneError(f"{shown}: {_reason(done.stderr or done.stdout)}")
+    return done.stdout
 
 
 def run_recipe(
@@ -114,11 +116,12 @@ def run_recipe(
     metrics.unlink(missing_ok=True)  # the logger appends
     log = folder / "tune.log"
     began = time.perf_counter()
-    write_text(log, "")
     # Where a GPU is, FSDP takes it for the mesh of its processes, whatever `device` the configuration names.
     on_cpu = (overrides or {}).get("device", config.get("device")) == "cpu"
     unseen = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""} if on_cpu else {}
-    child = start_tune(arguments, folder, OWN_FOLDERS["torchtune"].environment() | unseen, log, log)
+    env = OWN_FOLDERS["torchtune"].environment() | unseen
+    with log.open("wb") as out:
+        child = subprocess.Popen([*_TUNE, *arguments], cwd=folder, env=env, stdout=out, stderr=subprocess.STDOUT)
     try:
         _watch(child, metrics)
     finally:
@@ -207,14 +210,14 @@ def gloo_recipe(folder: str | Path) -> tuple[str, list[tuple[str, str]]]:
     return name, edits
 
 
-def _end(child: Any) -> None:
+def _end(child: subprocess.Popen[bytes]) -> None:
     """Make sure that a line does not outlive the wish for it."""
     if child.poll() is None:
         child.terminate()
         child.wait()
 
 
-def _watch(child: Any, metrics: Path) -> None:
+def _watch(child: subprocess.Popen[bytes], metrics: Path) -> None:
     """Move a progress bar along with the log until the process ends."""
     from tqdm.auto import tqdm
 
