@@ -414,7 +414,7 @@ GIVEN: dict[str, Callable[[], bytes]] = {
     "k.amdgcn": lambda: (ISA / "softmax_t39.amdgcn").read_bytes(),
     "report.txt": lambda: (DATA / "fault_report.txt").read_bytes(),
     "log.txt": lambda: (HERE / "samples/debugging/dmesg.txt").read_bytes(),
-    "c.json": lambda: (PROFILING / "rocprofv3_results.json").read_bytes(),
+    "c.csv": lambda: (PROFILING / "rocprofv3_counter_collection.csv").read_bytes(),
     "trace.json": lambda: traces()[0],
 }
 #: They are executed. Left out is what waits, trains, compiles, listens or changes the machine.
@@ -436,7 +436,7 @@ guide tunable compare t.csv t.csv --top 3
 guide tunable covers a.csv m --batch 4 --prompt 100 --new-tokens 2 --pad 8 --tensor-parallel 2 --gpu MI300X --dtype float16
 guide trace summary trace.json --top 5
 guide trace compare trace.json trace.json --by kernel
-guide trace kernels c.json --gpu MI300X --dtype fp16
+guide trace kernels c.csv --gpu MI300X --dtype fp16
 guide faults read report.txt --code m
 guide faults log log.txt
 guide ck search 256x256x64 --dtype F16
@@ -547,7 +547,6 @@ def read_line(execute: bool) -> Callable[[bytes, Path], None]:
 #: name -> (samples, reader, the share of damaged inputs that is refused at least; 0 where anything may be text)
 TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None], float]] = {
     "rocprof-csv": (lambda: [head(PROFILING / n) for n in CSV], profile(".csv"), 0.05),
-    "pftrace": (lambda: [(PROFILING / "rocprofv3.pftrace").read_bytes()], profile(".pftrace"), 0.05),
     "rocpd": (lambda: [(PROFILING / "rocprofv3_results.db").read_bytes()], profile(".db"), 0.02),
     "assembly": (
         lambda: (
@@ -596,7 +595,6 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     ),
     "prompt-lengths": (lambda: [b"1:256", b"5,12,100", b"128"], read_lengths, 0.05),
     "torch-trace": (traces, read_trace, 0.05),
-    "rocprof-json": (lambda: [(PROFILING / "rocprofv3_results.json").read_bytes()], profile(".json"), 0.05),
     "notebook-list": (notebook, read_list, 0.05),
     "inspect-arguments": (
         lambda: [

@@ -203,7 +203,7 @@ def _check_roofline(name: str, dtype: str) -> None:
 
 @app.command()
 def kernels(
-    file: Annotated[Path, typer.Argument(help="rocprofv3 CSV, JSON or .pftrace; rocprof or rocprof-compute CSV.")],
+    file: Annotated[Path, typer.Argument(help="rocprofv3 CSV or database; rocprof or rocprof-compute CSV.")],
     top: Top = 10,
     gpu: Annotated[str, typer.Option(help="Whose roofline.")] = "MI300X",
     dtype: Annotated[str, typer.Option(help="Whose peak.")] = "bf16",

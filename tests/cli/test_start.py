@@ -31,7 +31,7 @@ LIGHT = [
     f"faults log {SAMPLES / 'debugging/dmesg.txt'}",
     "faults env",
     f"trace summary {RECORDED / 'decode_b32.json.gz'}",
-    f"trace kernels {RECORDED / 'rocprofv3_results.json'}",
+    f"trace kernels {RECORDED / 'rocprofv3_results.db'}",
     "trace counters",
     "system check",
     f"tunable merge {SAMPLES / 'tunableop/results_torch2.11_blaslog.csv'}",

@@ -51,7 +51,7 @@ def test_trace_compare():
 def test_trace_kernels():
     text = run("trace", "kernels", PROFILING / "rocprof_compute", "--top", "2")
     assert "compute-bound" in text and "of what MI300X allows" in text
-    data = json.loads(run("trace", "kernels", PROFILING / "rocprofv3_results.json", "--json"))
+    data = json.loads(run("trace", "kernels", PROFILING / "rocprofv3_results.db", "--json"))
     assert data["kind"] == "counters" and data["roofline"][0]["gpu"] == "MI300X" and "dispatches" not in data
     assert "Active CUs" in run("trace", "kernels", PROFILING / "rocprof_compute" / "2.1_System_Speed-of-Light.csv")
     assert "--gpu MI1" in run("trace", "kernels", PROFILING / "rocprof_compute", "--gpu", "MI1", code=2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Read the file of any AMD profiler: one door for CSV, JSON, databases, Perfetto, rocprof-compute."""
+"""Read the file of any AMD profiler: one door for CSV, databases and the folders of rocprof-compute."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 
 from rocm_guide.common.base import open_regular
 from rocm_guide.observe.profiling.amd.counters import RooflinePoint, place
-from rocm_guide.observe.profiling.amd.perfetto import read_pftrace
 from rocm_guide.observe.profiling.amd.rocpd import read_rocpd
 from rocm_guide.observe.profiling.amd.rocprof_csv import RocprofReport, read_csv
-from rocm_guide.observe.profiling.amd.rocprof_json import read_json
 from rocm_guide.observe.profiling.torch_trace.events import TraceError
 
 __all__ = ["counter_sums", "read_profile", "roofline_rows"]
@@ -42,13 +40,10 @@ check the path
         raise TraceError(f"{path}: cannot be opened ({e.strerror or e}); check the path") from e
     if head.startswith(b"SQLite format 3"):
         return read_rocpd(path)
-    # A Perfetto packet begins with the byte 0x0a, which is also an empty first line of a text file.
-    if path.suffix == ".pftrace" or (head[:1] == b"\x0a" and head.lstrip()[:1] not in (b"{", b'"')):
-        return read_pftrace(path)
-    if head.lstrip()[:1] == b"{" or path.name.removesuffix(".gz").endswith(".json"):
-        if b'"traceEvents"' in head:
-            raise TraceError(f"{path}: a trace of events; read it with rocm-guide trace summary {path.name}")
-        return read_json(path)
+    if b'"traceEvents"' in head:
+        raise TraceError(f"{path}: a trace of events; read it with rocm-guide trace summary {path.name}")
+    if head.lstrip()[:1] == b"{" or path.suffix in (".json", ".pftrace"):
+        raise TraceError(f"{path}: neither CSV nor rocpd; record with rocprofv3 --output-format csv, or give no format")
     return read_csv(path)
 
 
