@@ -40,14 +40,6 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide bench http://127.0.0.1:8000 --users '' --rates 4,8,16", "open arrivals"),
         ("rocm-guide bench http://127.0.0.1:8000 --out bench.json --plot bench.png", "results and picture"),
     ],
-    "measure": [
-        ("rocm-guide measure --list", "the cases, with the times predicted for an MI300X"),
-        ("rocm-guide measure --out my-gpu.json", "all cases on this GPU, in one file"),
-        (
-            "rocm-guide measure --merge my-gpu.json --merge benchmarks/results/measure_h200.json --plot both.png",
-            "predicted against measured",
-        ),
-    ],
     "launch": [
         ("rocm-guide launch slurm --nodes 4 --gpus 8 --time 08:00:00 --out train.sbatch", "a Slurm job"),
         ("rocm-guide launch torchrun --nodes 1:2 -- train.py --lr 1e-4", "your own program"),

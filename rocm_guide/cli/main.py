@@ -40,7 +40,6 @@ GROUPS = {
     },
     "Kernels, traces and faults": {
         "ck": ("ck", "Composable Kernel: search, check and write instances."),
-        "measure": ("measure.command", "Time the course's kernels on this GPU; predicted against measured."),
         "trace": ("trace", "Profile a script; read what a profiler wrote."),
         "faults": ("faults", "Read GPU fault reports and debug-agent logs."),
     },
@@ -68,7 +67,6 @@ NEEDS = {
     "serve": ("httpx", "transformers"),
     "bench": ("httpx",),
     "ck": ("numpy",),
-    "measure": ("matplotlib", "torch", "triton"),
     "tunable": ("torch", "transformers"),
     "trace": ("torch",),
 }

@@ -22,7 +22,7 @@ RECORDED = Path(__file__).parents[2] / "notebooks/recorded"
 TRACE = RECORDED / "decode_b32.json.gz"
 RESULTS = SAMPLES / "tunableop/results_torch2.11_blaslog.csv"
 SOFTMAX = Path(__file__).parents[2] / "cdna/tests/samples/softmax_t39.amdgcn"
-COUNTERS = RECORDED / "rocprofv3_results.json"
+COUNTERS = RECORDED / "rocprofv3_results.db"
 
 # What a pasted text looks like: longer than any name in a file system, and more digits than Python reads.
 LONG, DIGITS = "pasted" * 800, "9" * 5000
@@ -74,7 +74,6 @@ BAD = [
             "copy {}",
             "copy common.device.seed_all --out {}",
             "launch slurm --out {}/x",
-            "measure --merge {}",
             "bench http://h --out {}",
             "inspect {}",
             "step {}",
@@ -133,10 +132,6 @@ BAD = [
     ("inspect nowhere.py", "nowhere.py"),
     ("passport nowhere", "nowhere"),
     ("passport ../..", "../.."),
-    ("measure no_such_case", "no_such_case"),
-    ("measure --runs 0", "0: give a number"),
-    ("measure --merge nowhere.json", "nowhere.json"),
-    ("measure --list --out folder", "folder is a folder"),
     ("step nowhere.py", "nowhere.py"),
     ("ck search 12x12", "'12x12': give M, N and K"),
     ("ck search 0x1x1", "M=0"),

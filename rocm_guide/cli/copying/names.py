@@ -16,7 +16,7 @@ __all__ = ["is_machinery", "public_helpers"]
 #: of a machine, its tables, what it keeps of a run; files ``examples.py``, which read what the notebooks read, and
 #: ``api.py``, for a kernel is copied from its own file. And what stands on too much of the course to be read.
 _LEFT_OUT = (
-    *("cli", "exercises", "moved", "dojo", "observe.doctor", "observe.measure", "observe.system"),
+    *("cli", "exercises", "moved", "dojo", "observe.doctor", "observe.predict", "observe.system"),
     *("common.base", "common.host", "common.installation", "finetune.job", "finetune.job_check", "finetune.passport"),
     *("finetune.run_folder", "finetune.run_measurements", "finetune.run_picture", "finetune.run_stages"),
     *("kernels.cases", "kernels.resource_table", "kernels.table_measure", "models.course_data", "models.tiny"),
