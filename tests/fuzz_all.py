@@ -247,9 +247,9 @@ def read_elsewhere(data: bytes, folder: Path) -> None:
 
 def read_quantised(data: bytes, folder: Path) -> None:
     """A config.json that is damaged in its quantisation: the bytes of a checkpoint lie between nothing and 16 bits."""
-    from rocm_guide.models.config_json import config_fields
     from rocm_guide.models.shapes import SHAPES
     from rocm_guide.models.sizes import sizes_of
+    from rocm_guide.models.sources import config_fields
 
     (folder / "config.json").write_bytes(data)
     recipe = config_fields(str(folder / "config.json"))
@@ -265,7 +265,7 @@ def read_gemm(data: bytes, _: Path) -> None:
 
 
 def read_state(data: bytes, folder: Path) -> None:
-    from rocm_guide.observe.system.saved import load_state
+    from rocm_guide.observe.system.apply import load_state
 
     (folder / "state.json").write_bytes(data)
     load_state(folder / "state.json")

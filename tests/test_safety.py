@@ -162,7 +162,7 @@ ALLOWED = {
     "cdna/grade/limits.py": "/proc/self/uid_map and its kin",
     "cdna/grade/worker.py": "what a judge and its worker tell each other, in a temporary folder",
     "hub/pretend.py": "a pretended machine in a temporary folder",
-    "observe/system/saved.py": "a lock, which stays empty",
+    "observe/system/apply.py": "a lock, which stays empty",
     "observe/system/pretend.py": "a pretended machine in a temporary folder",
     "observe/debugging/faults/code_objects.py": "a code object in a temporary folder, for llvm-objdump",
 }
@@ -471,7 +471,7 @@ def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, mon
     from cdna.hip.cpu_library import build_cpu
     from rocm_guide.models.tiny import tiny_folder
     from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
-    from rocm_guide.observe.doctor.resources import check_cache
+    from rocm_guide.observe.doctor.software import check_cache
 
     cache = tmp_path / "cache"
     for name in ("ROCM_GUIDE_CACHE", "CDNA_CACHE"):
@@ -491,7 +491,7 @@ def test_an_open_cache_is_refused_by_everything_that_loads_from_it(tmp_path, mon
 
 @needs_root
 def test_a_read_only_cache_with_the_tiny_model_will_do(tmp_path):
-    from rocm_guide.observe.doctor.resources import check_cache
+    from rocm_guide.observe.doctor.software import check_cache
 
     for folder in [tmp_path, *list(tmp_path.parents)[:3]]:  # pytest's folders are for root alone
         if folder.stat().st_uid == 0 and folder.name.startswith(("pytest", "popen")):

@@ -35,9 +35,9 @@ def copy(
     Of a notebook's number, print its cells to take away, as one script: rocm-guide script 02 does the same.
     """
     from cdna.cli.output import write_or_print
-    from rocm_guide.cli.copying.names import public_helpers
+    from rocm_guide.cli.copying.scan import public_helpers
     from rocm_guide.cli.copying.writer import copy_source, find_helper
-    from rocm_guide.cli.introductions import introduced_in, introductions, notebook_of
+    from rocm_guide.cli.lessons import introduced_in, introductions, notebook_of
     from rocm_guide.common.base import GuideError
 
     if list_all:

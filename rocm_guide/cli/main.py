@@ -31,11 +31,11 @@ GROUPS = {
         "copy": ("copy", "One helper, or a notebook's script, as a file that works alone."),
     },
     "Models": {
-        "fit": ("fit.command", "Will this model fit on these GPUs?"),
+        "fit": ("fit", "Will this model fit on these GPUs?"),
         "launch": ("launch", "Launch files for several machines: torchrun, Slurm, Accelerate."),
-        "passport": ("serving.passport", "What a model of yours learnt, its size and its speed."),
-        "serve": ("serving.serve", "A server for a saved model, until Ctrl-C."),
-        "bench": ("serving.bench", "What users of a server get, at several loads."),
+        "passport": ("passport", "What a model of yours learnt, its size and its speed."),
+        "serve": ("serve", "A server for a saved model, until Ctrl-C."),
+        "bench": ("bench", "What users of a server get, at several loads."),
         "tunable": ("tunable.command", "Plan GEMMs; read and compare tuned files."),
     },
     "Kernels, traces and faults": {

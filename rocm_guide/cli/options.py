@@ -24,7 +24,7 @@ def helper_names(incomplete: str) -> list[str]:
     """Return the names that `rocm-guide copy` takes.
     Modules until one is chosen, then its names: one file is read, not all.
     """
-    from rocm_guide.cli.copying.names import is_machinery
+    from rocm_guide.cli.copying.scan import is_machinery
     from rocm_guide.common.base import package_folder
 
     root = package_folder()

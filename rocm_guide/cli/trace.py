@@ -38,8 +38,7 @@ def record(
     """
     import sys
 
-    from rocm_guide.observe.profiling.torch_trace.guard import NestedProfilerError, only_profiler
-    from rocm_guide.observe.profiling.torch_trace.recording import record_block
+    from rocm_guide.observe.profiling.torch_trace.recording import NestedProfilerError, only_profiler, record_block
     from rocm_guide.observe.profiling.torch_trace.summary import summarize
 
     before, code, there = (sys.argv, sys.path[:]), 0, out.exists()

@@ -6,13 +6,8 @@ In reading order:
 - ``lora``: LoRA by hand: a frozen linear layer plus a product of two thin matrices, and the tools to look at weight
   updates.
 - ``sft``: Fine-tune with TRL's SFTTrainer on whatever device is there, and measure the run.
-- ``spread``: TRL's trainer for a model whose layers lie on several GPUs.
-- ``step_clock``: The moments when training began, was warm, and ended: the clock behind
-  :func:`rocm_guide.finetune.sft.fine_tune`.
 - ``job``: The settings of a whole fine-tuning job from a few numbers, and the figures that a trainer has written
   down.
-- ``loopback``: The loopback interface, 127.0.0.1: what processes of one machine need to train together, network or
-  not.
 - ``all_reduce``: The time of an all-reduce: computed from the links between a machine's GPUs, and measured in
   several processes.
 - ``nodes``: Launch files for several machines, and two "machines" on this one: each a torchrun agent that can be
@@ -38,10 +33,9 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
-    from rocm_guide.finetune.all_reduce import AllReduce, all_reduce_us, measure_all_reduce, ring_bytes
+    from rocm_guide.finetune.all_reduce import AllReduce, LoopbackError, all_reduce_us, measure_all_reduce, ring_bytes
     from rocm_guide.finetune.job import adapter_size, training_figures, whole_job
     from rocm_guide.finetune.job_check import check_job, usual_group
-    from rocm_guide.finetune.loopback import LoopbackError
     from rocm_guide.finetune.nodes import (
         LaunchError,
         agent_command,
@@ -66,8 +60,14 @@ if TYPE_CHECKING:
         merged_model,
         record,
     )
-    from rocm_guide.finetune.sft import fine_tune, folder_bytes, recipe, sft_settings, trainable_parameters
-    from rocm_guide.finetune.spread import across_devices
+    from rocm_guide.finetune.sft import (
+        across_devices,
+        fine_tune,
+        folder_bytes,
+        recipe,
+        sft_settings,
+        trainable_parameters,
+    )
     from rocm_guide.finetune.watched import read_watched
 
 __all__ = [
@@ -121,9 +121,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     "sft",
-    "spread",
     "job",
-    "loopback",
     "all_reduce",
     "nodes",
     "watched",

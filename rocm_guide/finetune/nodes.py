@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rocm_guide.common.base import package_folder, write_text
+from rocm_guide.finetune.all_reduce import require_loopback
 from rocm_guide.finetune.launch_options import LaunchError, fill_in
-from rocm_guide.finetune.loopback import require_loopback
 
 __all__ = ["LaunchError", "agent_command", "free_port", "launch_file", "listening"]
 __all__ += ["read_losses", "read_processes", "start_node", "wait_for"]

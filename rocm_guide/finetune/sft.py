@@ -16,9 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.common.device import accelerator, peak_memory, pick_dtype, seed_all
-from rocm_guide.finetune.spread import across_devices
-from rocm_guide.finetune.step_clock import WARM_UP, step_meter
+from rocm_guide.common.device import accelerator, clock, peak_memory, pick_dtype, seed_all
 from rocm_guide.models.columns import TRAINED_ON, kind_of, training_rows
 
 if TYPE_CHECKING:
@@ -26,7 +24,68 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["fine_tune", "folder_bytes", "recipe", "sft_settings", "trainable_parameters"]
+__all__ = ["across_devices", "fine_tune", "folder_bytes", "recipe", "sft_settings", "trainable_parameters"]
+
+#: Optimizer steps that are left out of a throughput: the first ones allocate memory and choose kernels.
+WARM_UP = 5
+
+
+def step_meter() -> Any:
+    """Return a ``TrainerCallback`` that notes when training began, was warm, and ended, and moves a progress bar.
+
+    Its attributes ``began``, ``warm`` and ``ended`` are seconds of one clock. It waits for the device at these moments
+    only, so that the processor can prepare a step while the device works.
+
+    >>> from types import SimpleNamespace as State
+    >>> meter = step_meter()
+    >>> meter.on_train_begin(None, State(max_steps=1, global_step=0), None)
+    >>> meter.on_train_end(None, State(max_steps=1, global_step=1), None)
+    >>> meter.began <= meter.ended
+    True
+    """
+    from tqdm.auto import tqdm
+    from transformers import TrainerCallback
+
+    class Meter(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.bar = tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step", leave=False)
+            self.began = self.warm = clock()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step == WARM_UP:
+                self.warm = clock()
+            self.bar.update()
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.ended = clock()
+            self.bar.close()
+
+    return Meter()
+
+
+def across_devices(trainer: type) -> type:
+    """Return a subclass of TRL's ``SFTTrainer`` that trains a model with layers on several devices (``device_map``).
+
+    TRL 1.15 and 1.16 compute the loss where the output layer lies, and divide it by the number of learnt tokens, which
+    transformers puts on the first device: "Expected all tensors to be on the same device". (TRL 1.13 still moved the
+    number.) transformers then adds up the losses of the steps on the first device, and refuses one from elsewhere. So
+    the number goes in as a plain integer, which lies on no device, and the loss comes out on the first one. Nothing
+    else changes; with the model on one device the two lines do nothing.
+
+    Source: trl 1.16.0, ``SFTTrainer.compute_loss``; transformers 5.23, ``Trainer._get_num_items_in_batch``.
+    """
+
+    class AcrossDevices(trainer):
+        def compute_loss(
+            self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+        ) -> Any:
+            count = None if num_items_in_batch is None else int(num_items_in_batch)
+            found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch=count)
+            loss, *outputs = found if return_outputs else (found,)
+            loss = loss.to(self.args.device)
+            return (loss, *outputs) if return_outputs else loss
+
+    return AcrossDevices
 
 
 @dataclass

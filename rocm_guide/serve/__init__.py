@@ -13,8 +13,6 @@ In reading order:
   loop).
 - ``load_results``: The results of a server's measurement: percentiles with their spread, throughput, goodput; one JSON,
   one picture.
-- ``bench``: Measure a server from one call, with a well-known client where one is installed: the engine of
-  `rocm-guide bench`.
 - ``sizing``: The users that a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 18.
 - ``gateway``: A gateway in front of servers, as in production, small enough to read: key, limits, metrics, several
   replicas.
@@ -30,11 +28,10 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
-    from rocm_guide.serve.bench import measure_server
     from rocm_guide.serve.gateway import start_gateway
     from rocm_guide.serve.generate import InferenceError, continuations, generate_timed, largest_difference
     from rocm_guide.serve.generate_cost import forward_flops, kv_cache_bytes
-    from rocm_guide.serve.load_results import Limits, draw_levels, level_table, write_results
+    from rocm_guide.serve.load_results import Limits, draw_levels, level_table, measure_server, write_results
     from rocm_guide.serve.load_test import Plan
     from rocm_guide.serve.served_checkpoints import ServingError, merge_adapter, read_checkpoint
     from rocm_guide.serve.server import Server, start_server
@@ -75,7 +72,6 @@ __getattr__, __dir__ = lazy_names(
     "server",
     "load_test",
     "load_results",
-    "bench",
     "sizing",
     "gateway",
     "vllm",

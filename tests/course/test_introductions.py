@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.cli.copying.names import public_helpers
-from rocm_guide.cli.introductions import introduced_in, introductions, notebook_of
+from rocm_guide.cli.copying.scan import public_helpers
+from rocm_guide.cli.lessons import introduced_in, introductions, notebook_of
 from rocm_guide.common.base import GuideError
 
 COURSE = Path(__file__).parents[2] / "notebooks"

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.models.config_json import config_fields
 from rocm_guide.models.described import describe
 from rocm_guide.models.families import has_formula, read
 from rocm_guide.models.layer import SizesError
 from rocm_guide.models.quantized import METHODS
 from rocm_guide.models.shapes import SHAPES
 from rocm_guide.models.sizes import sizes_of
+from rocm_guide.models.sources import config_fields
 from tests.in_turn import due
 from tests.models.every_type import KINDS, verdict
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from rocm_guide.common.base import own_folder, write_text
-from rocm_guide.models.trust import refuse_remote_code
+from rocm_guide.models.hub import refuse_remote_code
 from rocm_guide.quantize.grid import QuantizationError
 from rocm_guide.quantize.libraries import add_libraries, quiet
 from rocm_guide.quantize.packing import save_packed

@@ -26,9 +26,8 @@ from rocm_guide.observe.debugging.faults.code_objects import (
 )
 from rocm_guide.observe.debugging.faults.dmesg import read_log, scan_log
 from rocm_guide.observe.debugging.faults.hunting_env import HUNT, hunt_environment, hunting, shell_lines
-from rocm_guide.observe.debugging.faults.lanes import lane_addresses, suspects
 from rocm_guide.observe.debugging.faults.model import AgentReport, CodeLine, Disassembly, FaultError, Wave
-from rocm_guide.observe.debugging.faults.verdict import explain_report
+from rocm_guide.observe.debugging.faults.verdict import explain_report, lane_addresses, suspects
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "debugging"
 DATA = Path(__file__).parents[3] / "rocm_guide" / "data"

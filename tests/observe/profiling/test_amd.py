@@ -17,7 +17,7 @@ from rocm_guide.common.base import GuideError
 from rocm_guide.observe.profiling.amd.counters import COUNTERS, describe_counter, flops, memory_bytes, place
 from rocm_guide.observe.profiling.amd.reader import counter_sums, read_profile, roofline_rows
 from rocm_guide.observe.profiling.torch_trace.events import TraceError
-from rocm_guide.observe.profiling.torch_trace.expected import check_kernels, replaced_kernels
+from rocm_guide.observe.profiling.torch_trace.summary import check_kernels, replaced_kernels
 
 SAMPLES = Path(__file__).parents[3] / "notebooks" / "recorded"
 DISPATCH_FILES = (

@@ -4,10 +4,8 @@
 In reading order:
 
 - ``reader``: Read the file of any AMD profiler: one door for CSV, databases and the folders of rocprof-compute.
-- ``rows``: Rows of a profiler's table, with errors that name the line.
 - ``rocprof_csv``: Read what AMD's kernel profilers write: rocprofv3, rocprofv2 and the old rocprof as CSV,
   rocprof-compute's tables.
-- ``rocpd``: Read rocpd databases, what rocprofv3 writes when no output format is given.
 - ``counters``: The meaning of an AMD Instinct GPU's hardware counters, and where a kernel lies under the roofline.
 """
 
