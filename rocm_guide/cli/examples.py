@@ -27,7 +27,6 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "passport": [
         ("rocm-guide passport my-model", "figures of every stage, and what it says before and after"),
-        ("rocm-guide passport runs/my-model --out passport.png", "and a picture"),
         ("rocm-guide passport my-model --json", "for a program"),
     ],
     "serve": [
@@ -99,9 +98,6 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "faults read": [("rocm-guide faults read report.txt --code code_objects/", "with the saved code objects")],
     "faults log": [("rocm-guide faults log dmesg.txt --json", "faults of the kernel log")],
-    "faults code": [
-        ("rocm-guide faults code 'file:///tmp/k.co#offset=0&size=4648' --pc 0x1750", "the code around an address")
-    ],
     "faults env": [
         ("rocm-guide faults env --save-code code_objects", 'for eval "$(…)"'),
         ("rocm-guide faults env --undo", "unset it all"),

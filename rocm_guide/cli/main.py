@@ -11,14 +11,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cdna.cli.program import Commands, Examples, lazy_group, run_program
 from rocm_guide import __version__
-from rocm_guide.common.base import GuideError, shown
+from rocm_guide.common.base import GuideError
 
 __all__ = ["COMMANDS", "NEEDS", "PLACES", "app", "examples", "main"]
 
@@ -106,52 +105,20 @@ def _top(
     show_completion: Annotated[
         str | None, typer.Option(metavar="SHELL", help="Print the completion script of bash, zsh, fish or powershell.")
     ] = None,
-    install_completion: Annotated[
-        str | None, typer.Option(metavar="SHELL", help="Install it for that shell, in your home folder.")
-    ] = None,
 ) -> None:
     """Learn to fine-tune and speed up language models on AMD Instinct MI300X."""
     if version:
         typer.echo(f"rocm-guide {__version__}")
         raise typer.Exit
-    if shell := show_completion if show_completion is not None else install_completion:
-        _completion(shell, install=show_completion is None)
+    if show_completion is not None:
+        # The shell is named: a guess by parent process is wrong inside make and CI.
+        from typer.completion import get_completion_script
+
+        if show_completion not in _SHELLS:
+            raise GuideError(f"{show_completion!r}: no completion for this shell; choose from {', '.join(_SHELLS)}")
+        script = get_completion_script(prog_name="rocm-guide", complete_var=_COMPLETE, shell=show_completion)
+        typer.echo(script)
         raise typer.Exit
-    if show_completion is not None or install_completion is not None:
-        _completion("", install=False)
-
-
-def _completion(shell: str, *, install: bool) -> None:
-    """Print Typer's own scripts; the shell is named, because a guess by parent process is wrong inside make and CI."""
-    from typer import completion
-
-    if shell not in _SHELLS:
-        raise GuideError(f"{shell!r}: no completion for this shell; choose from {', '.join(_SHELLS)}")
-    if install:
-        _install(shell)
-    else:
-        typer.echo(completion.get_completion_script(prog_name="rocm-guide", complete_var=_COMPLETE, shell=shell))
-
-
-def _install(shell: str) -> None:
-    """Let Typer write the script, and say each file that was written."""
-    import subprocess
-
-    from typer import completion
-
-    try:
-        # What the shell reads at its start is changed, too; the folder of the script is made before that.
-        start = {"bash": Path.home() / ".bashrc", "zsh": Path.home() / ".zshrc"}.get(shell)
-        for folder in {"bash": [".bash_completions"], "zsh": [".zfunc"]}.get(shell, []):
-            (Path.home() / folder).mkdir(parents=True, exist_ok=True)
-        _, path = completion.install(shell=shell, prog_name="rocm-guide", complete_var=_COMPLETE)
-    except (OSError, RuntimeError, subprocess.SubprocessError) as e:
-        where = getattr(e, "filename", None) or "your home folder"
-        reason = f"{shown(where)}: {getattr(e, 'strerror', None) or e}"
-        fix = f"print it with --show-completion {shell} and put it where your shell reads it"
-        raise GuideError(f"--install-completion {shell}: {reason}; {fix}") from e
-    also = "" if start is None else f", and {shown(start)} loads it"
-    typer.echo(f"{shown(path)}: completion for {shell}{also}; open a new terminal to use it")
 
 
 def _refused(line: str) -> int:

@@ -25,7 +25,7 @@ In reading order:
 - ``job_check``: whether a model, a data set and the knobs fit together and into this machine, before any work.
 - ``rows_check``: Check the rows of a data set as a trainer will see them, before it trains: what is learnt and what
   is cut; pairs of preferences too.
-- ``run_picture``: the passport as text, as one line, and as a picture.
+- ``run_picture``: the passport as text, and a stage of it as one line.
 """
 
 from typing import TYPE_CHECKING
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from rocm_guide.finetune.rows_check import check_preferences, check_rows
     from rocm_guide.finetune.run_folder import RunError, RunFolder, open_run
     from rocm_guide.finetune.run_measurements import held_out_pairs, held_out_prompts, measure_stage
-    from rocm_guide.finetune.run_picture import draw_passport, passport_line, passport_text
+    from rocm_guide.finetune.run_picture import passport_line, passport_text
     from rocm_guide.finetune.run_stages import (
         adapter_folder,
         check_adapter,
@@ -87,7 +87,6 @@ __all__ = [
     "check_preferences",
     "check_rows",
     "check_same",
-    "draw_passport",
     "fine_tune",
     "folder_bytes",
     "free_port",

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""The passport as text, as one line, and as a picture."""
+"""The passport as text, and a stage of it as one line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rocm_guide.common.base import shown
 from rocm_guide.finetune.passport import RunError
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["draw_passport", "passport_line", "passport_text"]
+__all__ = ["passport_line", "passport_text"]
 
 _HEAD = ("stage", "loss", "perplexity", "exact", "on disk", "in memory", "train/s", "prefill/s", "decode/s")
 
@@ -157,51 +154,3 @@ def _sayings(stages: list[Mapping[str, Any]]) -> list[str]:
             if text is not None:
                 lines.append(f"  {shown(stage['stage'], 24):{width}}  {shown(text, 100)}")
     return lines
-
-
-def draw_passport(passport: Mapping[str, Any]) -> Figure:
-    """Draw the passport in the course's style: what the model knows, its size, its speed, at each stage.
-
-    Raises:
-        RunError: no stage has been measured yet.
-    """
-    import matplotlib.pyplot as plt
-
-    from rocm_guide.common.plots import PALETTE, house_style
-
-    stages = passport["stages"]
-    if not stages:
-        raise RunError(f"{shown(passport['run'])}: nothing to draw yet; run notebook 02 with this RUN")
-    house_style()
-    exact = any(s["held_out"].get("exact_match") is not None for s in stages if s.get("held_out"))
-    panels: list[tuple[str, str, str, float]] = [
-        ("held-out exact match (%)", "held_out", "exact_match", 100.0)
-        if exact
-        else ("held-out perplexity", "held_out", "perplexity", 1.0),
-        ("weights in memory", "size", "memory_bytes", 1.0),
-        ("decoding, tokens/s", "speed", "decode_tokens_per_s", 1.0),
-    ]
-    height = 1.5 + 0.34 * len(stages)
-    figure, axes = plt.subplots(1, len(panels), figsize=(10, height), sharey=True)
-    names = [shown(s["stage"], 24) for s in stages]
-    for ax, (title, group, name, factor) in zip(axes, panels, strict=True):
-        values = [s.get(group, {}).get(name) for s in stages]
-        heights = [0.0 if v is None else factor * v for v in values]
-        ax.barh(range(len(names)), heights, color=[PALETTE[6]] + [PALETTE[0]] * (len(names) - 1), height=0.62)
-        for i, v in enumerate(values):
-            text = "not measured" if v is None else _bytes(v) if group == "size" else f"{factor * v:,.3g}"
-            if v is not None and v >= 1000 and group == "speed":
-                text = f"{v:,.0f}"
-            ax.text(heights[i], i, f" {text}", va="center", fontsize=8)
-        ax.set_title(title, fontsize=9)
-        ax.set_xlim(0, 1.35 * (max(heights) or 1.0))
-        ax.tick_params(labelbottom=False, length=0)
-        ax.grid(visible=False)
-        ax.spines["bottom"].set_visible(False)
-    axes[0].set_yticks(range(len(names)), names)
-    axes[0].invert_yaxis()
-    hardware = ", ".join(dict.fromkeys(shown(s.get("hardware", ""), 90) for s in stages if s.get("hardware")))
-    title = f"{shown(passport['run'], 40)}: {shown(passport['model'], 40)} on {shown(passport['dataset'], 40)}"
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-    figure.supxlabel(hardware, x=0.995, ha="right", fontsize=7, color=PALETTE[6])
-    return figure

@@ -225,7 +225,6 @@ def fine_tune(
     adapter: Any = None,
     adapter_dtype: torch.dtype | None = None,
     callbacks: Sequence[Any] = (),
-    resume: bool = False,
 ) -> FineTuned:
     """Run SFTTrainer once and measure it.
 
@@ -240,15 +239,13 @@ def fine_tune(
             of the model's own type, with ``bf16=False`` in ``settings``, need no casts around every product: faster,
             and updates smaller than the type's resolution are lost.
         callbacks: further ``TrainerCallback`` objects.
-        resume: go on from the newest checkpoint in ``settings.output_dir``. The figures then cover the new part.
 
     Raises:
         GuideError: the model is wrapped by PEFT already, it has none of the layers that the adapter names, there is
-            nothing to train on or to resume, or ``adapter_dtype`` without an adapter.
+            nothing to train on, or ``adapter_dtype`` without an adapter.
     """
     from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
     from transformers.trainer_callback import PrinterCallback
-    from transformers.trainer_utils import get_last_checkpoint
     from trl import SFTTrainer
 
     if hasattr(model, "peft_config"):
@@ -262,9 +259,6 @@ def fine_tune(
         raise GuideError(f"target_modules={wanted}: {type(model).__name__} has none; see model.named_modules()")
     if not len(rows):
         raise GuideError("the training data has 0 rows; check the split and the filter that made it")
-    if resume and not (Path(settings.output_dir).is_dir() and get_last_checkpoint(settings.output_dir)):
-        fix = "train once with save_strategy='epoch' or 'steps'"
-        raise GuideError(f"{settings.output_dir}: no checkpoint to resume from; {fix}")
     gc.collect()  # an earlier trainer holds reference cycles, and through them gigabytes on the device
     seed_all(settings.seed)
     meter = step_meter()
@@ -293,7 +287,7 @@ def fine_tune(
     device = "cpu" if settings.use_cpu else "cuda"
     with peak_memory(device) as peak, _put_back(library, before):
         began = time.perf_counter()
-        trainer.train(resume_from_checkpoint=resume or None)
+        trainer.train()
         seconds = time.perf_counter() - began
     result = FineTuned(trainer.model, seconds=seconds, peak_bytes=peak.bytes, peak_what=peak.what)
     result.trainable, result.total = trainable_parameters(trainer.model)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rocm_guide.models.layer import SizesError
     from rocm_guide.models.load import checkpoint, load_data, load_model, load_tokenizer, meta_model
     from rocm_guide.models.memory_planner import Fit, draw_fit, fit
-    from rocm_guide.models.pipeline_schedules import busy_share, layer_spans, pipeline_schedule, sharded_schedule
+    from rocm_guide.models.pipeline_schedules import busy_share, pipeline_schedule, sharded_schedule
     from rocm_guide.models.placement import (
         STRATEGIES,
         Placement,
@@ -90,7 +90,6 @@ __all__ = [
     "explain_placement",
     "fit",
     "held_out_pair",
-    "layer_spans",
     "load_data",
     "load_model",
     "load_tokenizer",

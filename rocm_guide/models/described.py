@@ -2,7 +2,7 @@
 """The description of any model that transformers knows: its own class, built on the meta device, and what that holds.
 
 The layers are read off the modules, and what a token leaves in the cache is read off the cache after two forward
-passes without weights (:mod:`rocm_guide.models.described`). It takes seconds, where the formulae of
+passes without weights. It takes seconds, where the formulae of
 :mod:`rocm_guide.models.families` take none; a test holds the two equal.
 """
 

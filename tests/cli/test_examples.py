@@ -50,7 +50,7 @@ ENDS = {
 }
 #: Findings about this machine are no fault of the example's.
 OF_THE_MACHINE = ("rocm-guide doctor", "rocm-guide system check", "python -m hub")
-OBJDUMP = ("rocm-guide faults code", "rocm-guide faults read")
+OBJDUMP = ("rocm-guide faults read",)
 
 #: Not executed here, and why.
 PARSED = {

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from cdna.checks import Check
 from rocm_guide.common.base import cache_folder
 from rocm_guide.observe.doctor import diagnosis as doctor
-from rocm_guide.observe.doctor import resources as doctor_machine
+from rocm_guide.observe.doctor import software as doctor_machine
 from rocm_guide.observe.doctor import software as doctor_probes
 from rocm_guide.observe.doctor.diagnosis import PreflightError, checks_as_dict, diagnose, libraries, preflight
 from rocm_guide.observe.doctor.software import (
