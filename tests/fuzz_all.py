@@ -213,8 +213,7 @@ def read_symptoms(data: bytes, _: Path) -> None:
 
 
 def read_a_passport(data: bytes, folder: Path) -> None:
-    from rocm_guide.finetune.passport import read_passport
-    from rocm_guide.finetune.run_picture import passport_text
+    from rocm_guide.finetune.passport import passport_text, read_passport
 
     (folder / "passport.json").write_bytes(data)
     text = passport_text(read_passport(folder))

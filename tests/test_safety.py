@@ -353,8 +353,8 @@ def test_what_is_read_counts_and_not_the_size(tmp_path):
 
 
 def test_a_fault_report_opens_nothing_that_was_not_named(tmp_path):
+    from rocm_guide.observe.debugging.faults.agent_log import FaultError
     from rocm_guide.observe.debugging.faults.code_objects import extract_code
-    from rocm_guide.observe.debugging.faults.model import FaultError
 
     named, other = tmp_path / "named", tmp_path / "other"
     for folder in (named, other):

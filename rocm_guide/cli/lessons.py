@@ -27,7 +27,6 @@ __all__ = [
     "catalogue",
     "cell_source",
     "find_lessons",
-    "introduced_in",
     "introductions",
     "notebook_of",
     "notebooks_folder",
@@ -302,34 +301,6 @@ def introductions(folder: Path | None = None) -> dict[str, str]:
         for name in _imported(path):
             first.setdefault(name, f"{match[1]} ({match[2]})")
     return first
-
-
-def introduced_in(helper: str, folder: Path | None = None) -> str:
-    """Return the notebook that introduces ``helper``, or an empty string if none does:
-    only those that name it are parsed.
-
-    Args:
-        helper: for example ``tune.tunableop.planner.plan``.
-        folder: as in :func:`introductions`.
-
-    Raises:
-        GuideError: no notebooks, or one that names the helper and cannot be read.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as course:
-    ...     cell = '{"cell_type": "code", "source": "from rocm_guide.tune.tunableop import plan"}'
-    ...     _ = Path(course, "17_tunableop.ipynb").write_text('{"cells": [' + cell + "]}")
-    ...     helpers = "tune.tunableop.planner.plan", "common.base.write_text"
-    ...     [introduced_in(helper, Path(course)) for helper in helpers]
-    ['17 (tunableop)', '']
-    """
-    import_names = set(_import_names(helper))
-    word = helper.rpartition(".")[2].encode()
-    for path in sorted((folder or notebooks_folder()).glob("[0-9]*.ipynb")):
-        match = _NUMBER.fullmatch(path.name)
-        if match and word in path.read_bytes() and not import_names.isdisjoint(_imported(path)):
-            return f"{match[1]} ({match[2]})"
-    return ""
 
 
 def notebook_of(helper: str, found: dict[str, str]) -> str:

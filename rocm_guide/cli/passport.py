@@ -19,9 +19,8 @@ def passport(
     as_json: JSON = False,
 ) -> None:
     """Print the passport of a run: held-out figures, sizes, speeds, and what it says before and after."""
-    from rocm_guide.finetune.passport import read_passport
+    from rocm_guide.finetune.passport import passport_text, read_passport
     from rocm_guide.finetune.run_folder import runs_folder
-    from rocm_guide.finetune.run_picture import passport_text
 
     named = runs_folder() / run
     found = read_passport(run if Path(run).expanduser().exists() or not named.exists() else named)

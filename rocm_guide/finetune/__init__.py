@@ -14,18 +14,16 @@ In reading order:
   lost.
 - ``watched``: A script as one process of several, watched from outside: what it holds, and what it sends in a step.
   Notebook 05.
-- ``launch_options``: Launch files with one's own machines, GPUs, time limit and program written into them, each value
-  checked first.
 - ``run_folder``: the folder of a run: what lies in it, written whole or not at all, and never mixed up with another
   model.
-- ``passport``: ``passport.json``, one small file that says what the model is, what it learnt, its size and its speed.
+- ``passport``: ``passport.json``, one small file that says what the model is, what it learnt, its size and its speed;
+  the same as text, and a stage of it as one line.
 - ``run_measurements``: the figures of the passport, for any model and any data set.
 - ``run_stages``: the fine-tuned model that a notebook starts from; it is made where an earlier notebook has not left
   it.
 - ``job_check``: whether a model, a data set and the knobs fit together and into this machine, before any work.
 - ``rows_check``: Check the rows of a data set as a trainer will see them, before it trains: what is learnt and what
   is cut; pairs of preferences too.
-- ``run_picture``: the passport as text, and a stage of it as one line.
 """
 
 from typing import TYPE_CHECKING
@@ -41,17 +39,15 @@ if TYPE_CHECKING:
         agent_command,
         free_port,
         launch_file,
-        listening,
         read_losses,
         read_processes,
         start_node,
         wait_for,
     )
-    from rocm_guide.finetune.passport import add_stage, read_passport
+    from rocm_guide.finetune.passport import add_stage, passport_line, passport_text, read_passport
     from rocm_guide.finetune.rows_check import check_preferences, check_rows
     from rocm_guide.finetune.run_folder import RunError, RunFolder, open_run
     from rocm_guide.finetune.run_measurements import held_out_pairs, held_out_prompts, measure_stage
-    from rocm_guide.finetune.run_picture import passport_line, passport_text
     from rocm_guide.finetune.run_stages import (
         adapter_folder,
         check_adapter,
@@ -94,7 +90,6 @@ __all__ = [
     "held_out_pairs",
     "held_out_prompts",
     "launch_file",
-    "listening",
     "measure_all_reduce",
     "measure_stage",
     "merged_model",
@@ -129,6 +124,5 @@ __getattr__, __dir__ = lazy_names(
     "rows_check",
     "run_measurements",
     "passport",
-    "run_picture",
     "run_stages",
 )

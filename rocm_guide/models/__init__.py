@@ -23,8 +23,6 @@ In reading order:
   that holds.
 - ``families``: The sizes of each family of models as config.json spells them, and the tensors that its layers hold.
 - ``quantized``: The bytes that a checkpoint stores for a matrix, from the ``quantization_config`` of its config.json.
-- ``activations``: Activations: what the forward pass keeps for the backward pass, tensor by tensor, and what is held
-  for a moment.
 - ``states``: Memory arithmetic of training: what has to be stored for every weight, trained or frozen.
 - ``step``: The peak of a training step: what is in memory at each moment that can be the largest, and which one is.
 - ``work``: The work asked of a model: how it is trained or run, and on how much text.
@@ -32,7 +30,7 @@ In reading order:
   largest batch.
 - ``placement``: Plan a device map: which module of a model goes to which device, for any model and any budgets,
   without weights.
-- ``pipeline_schedules``: Schedules of the GPUs over which a model is spread: computed ones, and real spans.
+- ``pipeline_schedules``: Schedules of the GPUs over which a model is spread, computed.
 - ``evaluation``: A model's answers, and how often they are right word for word.
 """
 

@@ -24,8 +24,7 @@ from cdna.children import ChildError
 from rocm_guide.models.load import load_model
 from rocm_guide.models.tiny import tiny_folder
 from rocm_guide.serve import server as serving
-from rocm_guide.serve.load_results import measure_server
-from rocm_guide.serve.load_test import Plan
+from rocm_guide.serve.load_test import Plan, measure_server
 from rocm_guide.serve.served_checkpoints import Checkpoint, ServingError
 from rocm_guide.serve.server import answers_health, free_port, pick_engine, server_command, start_server
 from tests.serve.fake_server import fake_server

@@ -273,10 +273,10 @@ def constant_for(data: str) -> str:
 _LEFT_OUT = (
     *("cli", "exercises", "moved", "dojo", "observe.doctor", "observe.predict", "observe.system"),
     *("common.base", "common.host", "common.installation", "finetune.job", "finetune.job_check", "finetune.passport"),
-    *("finetune.run_folder", "finetune.run_measurements", "finetune.run_picture", "finetune.run_stages"),
+    *("finetune.run_folder", "finetune.run_measurements", "finetune.run_stages"),
     *("kernels.cases", "kernels.resource_table", "kernels.table_measure", "models.course_data", "models.tiny"),
     *("models.sources", "models.described", "models.quantized", "models.real"),
-    *("finetune.rows_check", "serve.door", "serve.gateway", "serve.sizing", "serve.served_checkpoints"),
+    *("finetune.rows_check", "serve.door", "serve.sizing", "serve.served_checkpoints"),
     *("tune.tunableop.own_kernels", "tune.tunableop.recorder"),
     *("finetune.watched", "finetune.torchtune.run", "finetune.torchtune.tokenizer", "models.load", "models.step"),
     *("observe.debugging.faults.agent_log", "observe.debugging.faults.verdict", "quantize.budget", "quantize.layers"),

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from rocm_guide.common.base import read_regular, write_text
-from rocm_guide.observe.system.machine import Machine, SystemSettingError
-from rocm_guide.observe.system.settings import Setting
+from rocm_guide.observe.system.machine import Machine, Setting, SystemSettingError
 
 __all__ = ["Outcome", "apply_settings", "load_state", "reset_settings", "state_path"]
 
@@ -147,7 +146,7 @@ def apply_settings(
     A setting that fails does not stop the others; what it was is forgotten again if it did not change.
 
     Args:
-        settings: from :func:`~rocm_guide.observe.system.settings.wanted_settings`.
+        settings: from :func:`~rocm_guide.observe.system.machine.wanted_settings`.
         machine: where.
         state: the file for the previous values.
         dry_run: say what would be done, change nothing, write nothing.
@@ -157,7 +156,7 @@ def apply_settings(
 
     >>> import tempfile
     >>> from rocm_guide.observe.system.pretend import pretend_machine
-    >>> from rocm_guide.observe.system.settings import wanted_settings
+    >>> from rocm_guide.observe.system.machine import wanted_settings
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     machine = pretend_machine(Path(folder))
     ...     for outcome in apply_settings(wanted_settings(machine), machine, Path(folder) / "s.json", dry_run=True):
@@ -227,7 +226,7 @@ def reset_settings(
 
     >>> import tempfile
     >>> from rocm_guide.observe.system.pretend import photograph, pretend_machine
-    >>> from rocm_guide.observe.system.settings import every_setting, wanted_settings
+    >>> from rocm_guide.observe.system.machine import every_setting, wanted_settings
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     machine, state = pretend_machine(Path(folder), gpus=1), Path(folder) / "s.json"
     ...     before = photograph(machine)

@@ -16,7 +16,15 @@ from pathlib import Path
 import pytest
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.observe.debugging.faults.agent_log import parse_report, read_report
+from rocm_guide.observe.debugging.faults.agent_log import (
+    AgentReport,
+    CodeLine,
+    Disassembly,
+    FaultError,
+    Wave,
+    parse_report,
+    read_report,
+)
 from rocm_guide.observe.debugging.faults.code_objects import (
     disassemble,
     extract_code,
@@ -26,7 +34,6 @@ from rocm_guide.observe.debugging.faults.code_objects import (
 )
 from rocm_guide.observe.debugging.faults.dmesg import read_log, scan_log
 from rocm_guide.observe.debugging.faults.hunting_env import HUNT, hunt_environment, hunting, shell_lines
-from rocm_guide.observe.debugging.faults.model import AgentReport, CodeLine, Disassembly, FaultError, Wave
 from rocm_guide.observe.debugging.faults.verdict import explain_report, lane_addresses, suspects
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "debugging"

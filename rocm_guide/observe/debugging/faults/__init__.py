@@ -3,7 +3,6 @@
 
 In reading order:
 
-- ``model``: The parts of a fault report: waves, their registers, the code around their program counters.
 - ``agent_log``: Read the report of the ROCm debug agent: which kernel faulted, at which instruction, with what in its
   registers.
 - ``dmesg``: Read the other places where a fault leaves a trace: the kernel log (dmesg) and what the ROCm runtime
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
-    from rocm_guide.observe.debugging.faults.agent_log import read_report
+    from rocm_guide.observe.debugging.faults.agent_log import FaultError, read_report
     from rocm_guide.observe.debugging.faults.code_objects import (
         disassemble,
         extract_code,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     )
     from rocm_guide.observe.debugging.faults.dmesg import read_log, scan_log
     from rocm_guide.observe.debugging.faults.hunting_env import HUNT, hunt_environment, hunting, shell_lines
-    from rocm_guide.observe.debugging.faults.model import FaultError
     from rocm_guide.observe.debugging.faults.verdict import explain_report, lane_addresses
 
 __all__ = [
@@ -51,4 +49,4 @@ __all__ = [
     "shell_lines",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, "model", "agent_log", "dmesg", "code_objects", "verdict", "hunting_env")
+__getattr__, __dir__ = lazy_names(__name__, "agent_log", "dmesg", "code_objects", "verdict", "hunting_env")

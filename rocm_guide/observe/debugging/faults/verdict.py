@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cdna.isa.operands import address_of, span_of, written_registers
+from rocm_guide.observe.debugging.faults.agent_log import AgentReport, CodeLine, FaultError, Wave
 from rocm_guide.observe.debugging.faults.code_objects import Listing, disassemble, extract_code, printed_listing
-from rocm_guide.observe.debugging.faults.model import AgentReport, CodeLine, FaultError, Wave
 
 __all__ = ["explain_report", "lane_addresses"]
 
