@@ -25,10 +25,15 @@ from cdna.step.state import Recording
 from cdna.step.steady import events_of
 from cdna.step.timeline import timeline
 
-__all__ = ["L2_BYTES", "Launched", "Prediction", "makespan", "predict_launches", "with_memory"]
+__all__ = ["L2_BYTES", "LEFT_OUT", "Launched", "Prediction", "makespan", "predict_launches", "with_memory"]
 
 #: Bytes a cycle from the L2 of one XCD.
 L2_BYTES = 2048
+#: What a prediction does not charge.
+LEFT_OUT = (
+    "compute units in each other's way, the Infinity Cache, lines fetched twice, what only the last workgroup of a "
+    "split sum does, a launch and a clock below its peak"
+)
 _LIMIT = 20_000_000  # steps of a workgroup; a long sum takes millions
 
 

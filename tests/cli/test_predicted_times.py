@@ -12,6 +12,7 @@ import pytest
 
 from cdna.predict.published import accuracy, caveat
 from cdna.predict.times import LEFT_OUT
+from rocm_guide.observe.predict import LEFT_OUT as LAUNCHES
 from rocm_guide.tune.ck.grid import LEFT_OUT as CK
 
 ROOT = Path(__file__).parents[2]
@@ -100,12 +101,12 @@ def test_in_json_too(folder, command, bound, likely, not_charged):
     assert {row["caveat"] for row in rows} == {caveat(text) for text in not_charged}
 
 
-@pytest.mark.parametrize("text", [*LEFT_OUT.values(), CK])
+@pytest.mark.parametrize("text", [*LEFT_OUT.values(), CK, LAUNCHES])
 def test_what_is_left_out_names_what_every_model_lacks(text):
     # No model fetches a line twice; all but the sum of bytes have a clock, which falls under load.
     assert "lines fetched twice" in text and ("clock below its peak" in text or "everything but" in text)
 
 
 def test_each_kind_of_prediction_has_words_of_its_own():
-    texts = [*LEFT_OUT.values(), CK]
+    texts = [*LEFT_OUT.values(), CK, LAUNCHES]
     assert len({*texts}) == len(texts)
