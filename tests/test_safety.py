@@ -158,6 +158,7 @@ ALLOWED = {
     "course/pool.py": "a worker's stderr, below its own scratch folder",
     "models/tiny.py": "a lock, which stays empty",
     "finetune/run_folder.py": "a lock, which stays empty",
+    "finetune/torchtune/run.py": "what tune prints, as it runs",
     "finetune/passport.py": "a lock, which stays empty",
     "cdna/grade/limits.py": "/proc/self/uid_map and its kin",
     "cdna/grade/worker.py": "what a judge and its worker tell each other, in a temporary folder",
@@ -219,7 +220,7 @@ def test_errors_are_one_printable_line_of_bounded_length():
 FORGED = "gemm\x1b[2K\r\n[OK]   all is well\x07"
 
 
-@pytest.mark.parametrize("kind", ["trace", "csv", "json", "log", "report"])
+@pytest.mark.parametrize("kind", ["trace", "csv", "log", "report"])
 def test_a_name_cannot_forge_a_line_of_ours(kind, tmp_path):
     file, name = tmp_path / f"x.{'csv' if kind == 'csv' else 'json'}", json.dumps(FORGED + "\ud800")
     if kind == "trace":
@@ -228,12 +229,6 @@ def test_a_name_cannot_forge_a_line_of_ours(kind, tmp_path):
         words = ["trace", "summary", file]
     elif kind == "csv":
         file.write_text(f'"Kind","Kernel_Name","Start_Timestamp","End_Timestamp"\n"K","{FORGED}",1000,1700\n')
-        words = ["trace", "kernels", file]
-    elif kind == "json":
-        run = {"kernel_symbols": [{"kernel_id": 7, "formatted_kernel_name": FORGED + "\ud800"}]}
-        times = {"start_timestamp": 1, "end_timestamp": 9, "dispatch_info": {"kernel_id": 7, "dispatch_id": 1}}
-        run["buffer_records"] = {"kernel_dispatch": [times]}
-        file.write_text(json.dumps({"rocprofiler-sdk-tool": [run]}))
         words = ["trace", "kernels", file]
     elif kind == "log":
         begin = "[ 1.0] amdgpu 0000:c1:00.0: amdgpu: "
