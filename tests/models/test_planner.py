@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig
 
-import rocm_guide.models.sizes as activations
+import rocm_guide.models.step as activations
 from rocm_guide.common.base import GuideError
 from rocm_guide.models import step
 from rocm_guide.models.memory_planner import fit, generate_moments
