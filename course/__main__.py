@@ -12,7 +12,6 @@ COMMANDS = {
     "run": ("course.command", "Execute notebooks and write them with a report."),
     "store": ("course.command", "Re-execute notebooks and keep their outputs in the repository."),
     "table": ("course.kernel_table", "What every kernel of the course takes on MI300X, compiled here."),
-    "predict": ("course.predict", "Work out the times predicted for an MI300X again."),
     "count": ("course.count", "Files and lines of every room."),
     "currency": ("course.currency", "List what the course says of moving projects, to be looked at again."),
     "sbom": ("course.sbom", "Everything that is pinned, with licences: a bill of materials."),
@@ -24,7 +23,6 @@ EXAMPLES = {
         ("python -m course table softmax gemm", "two modules"),
         ("python -m course table --check", "compare everything with the committed table"),
     ],
-    "predict": [("python -m course predict 'ladder tiled'", "after that kernel has changed")],
     "sbom": [
         ("python -m course sbom", "a list with licences"),
         ("python -m course sbom --out sbom.json", "as CycloneDX 1.6"),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdna.cli.options import JSON, between
-from rocm_guide.cli.options import kernel_names
 
 if TYPE_CHECKING:
     from rocm_guide.kernels.resource_table import KernelRow
@@ -19,7 +18,7 @@ __all__ = ["table"]
 def table(
     modules: Annotated[
         list[str] | None,
-        typer.Argument(help="Kernel modules, such as softmax; all if none.", autocompletion=kernel_names),
+        typer.Argument(help="Kernel modules, such as softmax; all if none."),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Compare with the committed table.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Replace the committed table's lines.")] = False,

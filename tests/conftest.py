@@ -12,7 +12,7 @@ import pytest
 
 from course.cpu_time import CpuTime, busy_note, cpu_time
 from course.pool import inductor_folder
-from rocm_guide.finetune.loopback import switch_on_loopback
+from rocm_guide.finetune.all_reduce import switch_on_loopback
 from tests.in_turn import deal_out
 
 # Before any test imports torch or matplotlib: two test processes share two cores.

@@ -213,8 +213,7 @@ def read_symptoms(data: bytes, _: Path) -> None:
 
 
 def read_a_passport(data: bytes, folder: Path) -> None:
-    from rocm_guide.finetune.passport import read_passport
-    from rocm_guide.finetune.run_picture import passport_text
+    from rocm_guide.finetune.passport import passport_text, read_passport
 
     (folder / "passport.json").write_bytes(data)
     text = passport_text(read_passport(folder))
@@ -247,9 +246,9 @@ def read_elsewhere(data: bytes, folder: Path) -> None:
 
 def read_quantised(data: bytes, folder: Path) -> None:
     """A config.json that is damaged in its quantisation: the bytes of a checkpoint lie between nothing and 16 bits."""
-    from rocm_guide.models.config_json import config_fields
     from rocm_guide.models.shapes import SHAPES
     from rocm_guide.models.sizes import sizes_of
+    from rocm_guide.models.sources import config_fields
 
     (folder / "config.json").write_bytes(data)
     recipe = config_fields(str(folder / "config.json"))
@@ -265,7 +264,7 @@ def read_gemm(data: bytes, _: Path) -> None:
 
 
 def read_state(data: bytes, folder: Path) -> None:
-    from rocm_guide.observe.system.saved import load_state
+    from rocm_guide.observe.system.apply import load_state
 
     (folder / "state.json").write_bytes(data)
     load_state(folder / "state.json")
@@ -414,7 +413,7 @@ GIVEN: dict[str, Callable[[], bytes]] = {
     "k.amdgcn": lambda: (ISA / "softmax_t39.amdgcn").read_bytes(),
     "report.txt": lambda: (DATA / "fault_report.txt").read_bytes(),
     "log.txt": lambda: (HERE / "samples/debugging/dmesg.txt").read_bytes(),
-    "c.json": lambda: (PROFILING / "rocprofv3_results.json").read_bytes(),
+    "c.csv": lambda: (PROFILING / "rocprofv3_counter_collection.csv").read_bytes(),
     "trace.json": lambda: traces()[0],
 }
 #: They are executed. Left out is what waits, trains, compiles, listens or changes the machine.
@@ -436,7 +435,7 @@ guide tunable compare t.csv t.csv --top 3
 guide tunable covers a.csv m --batch 4 --prompt 100 --new-tokens 2 --pad 8 --tensor-parallel 2 --gpu MI300X --dtype float16
 guide trace summary trace.json --top 5
 guide trace compare trace.json trace.json --by kernel
-guide trace kernels c.json --gpu MI300X --dtype fp16
+guide trace kernels c.csv --gpu MI300X --dtype fp16
 guide faults read report.txt --code m
 guide faults log log.txt
 guide ck search 256x256x64 --dtype F16
@@ -547,7 +546,6 @@ def read_line(execute: bool) -> Callable[[bytes, Path], None]:
 #: name -> (samples, reader, the share of damaged inputs that is refused at least; 0 where anything may be text)
 TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None], float]] = {
     "rocprof-csv": (lambda: [head(PROFILING / n) for n in CSV], profile(".csv"), 0.05),
-    "pftrace": (lambda: [(PROFILING / "rocprofv3.pftrace").read_bytes()], profile(".pftrace"), 0.05),
     "rocpd": (lambda: [(PROFILING / "rocprofv3_results.db").read_bytes()], profile(".db"), 0.02),
     "assembly": (
         lambda: (
@@ -596,7 +594,6 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     ),
     "prompt-lengths": (lambda: [b"1:256", b"5,12,100", b"128"], read_lengths, 0.05),
     "torch-trace": (traces, read_trace, 0.05),
-    "rocprof-json": (lambda: [(PROFILING / "rocprofv3_results.json").read_bytes()], profile(".json"), 0.05),
     "notebook-list": (notebook, read_list, 0.05),
     "inspect-arguments": (
         lambda: [

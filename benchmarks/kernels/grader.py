@@ -5,9 +5,9 @@
 
 Each puzzle is graded in a fresh process with empty caches: the first grade starts the grader's worker and compiles,
 the second finds both. Seconds by the clock, the better of two processes, and for the first grade CPU seconds too (user
-and system, the worker and its forks included) from the call to the end of the process. Then all solutions' kernels and
-those of `rocm-guide measure` are compiled for gfx942 with an empty cache, one after the other in one process, after one
-that is not counted: CPU seconds of each compile with its report. On a machine with a GPU the grades include their times
+and system, the worker and its forks included) from the call to the end of the process. Then all solutions'
+kernels are compiled for gfx942 with an empty cache, one after the other in one process, after one that is not counted:
+CPU seconds of each compile with its report. On a machine with a GPU the grades include their times
 there. Prints a table, and writes results/grader_cpu.json (on a GPU, give --out) with the versions and the hardware;
 with names, only those puzzles are graded and nothing is compiled by itself.
 """
@@ -67,10 +67,8 @@ def compile_all() -> None:
 
     from cdna.dry_run import dry_run
     from rocm_guide.dojo import PUZZLES
-    from rocm_guide.observe.measure.cases import CASES
 
     calls = {name: (solution(name), PUZZLES[name].shape) for name in PUZZLES}
-    calls |= {name: (lambda case=case: case.make()[0](), lambda device: ()) for name, case in CASES.items()}
     found = {}
     with dry_run("gfx942", device="meta"):
         solution("copy")(torch.empty(64, dtype=torch.float16, device="cuda"))  # the compiler itself is loaded

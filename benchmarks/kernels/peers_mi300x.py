@@ -58,7 +58,7 @@ from rocm_guide.kernels.rmsnorm_fp8 import rmsnorm_fp8
 from rocm_guide.kernels.softmax import softmax_forward
 from rocm_guide.kernels.table_measure import compiled_sources, digest_of
 from rocm_guide.observe.doctor.own_folders import LibraryFolder
-from rocm_guide.observe.measure.predict import L2_BYTES, makespan, with_memory
+from rocm_guide.observe.predict import L2_BYTES, makespan, with_memory
 from rocm_guide.tune.compilation.inductor import extract_kernels, inductor_code, load_kernel
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -155,7 +155,7 @@ def measure_unsloth(method: str, folder: Path, dry: bool) -> dict[str, Any]:
     from benchmarks.memory.measure import text_rows
     from rocm_guide.common.device import peak_memory, seed_all
     from rocm_guide.finetune import sft_settings
-    from rocm_guide.finetune.step_clock import WARM_UP, step_meter
+    from rocm_guide.finetune.sft import WARM_UP, step_meter
     from rocm_guide.models.sizes import sizes_of
 
     wait_for_turn()

@@ -18,8 +18,7 @@ from rocm_guide.common.base import write_text
 from rocm_guide.common.device import accelerator
 from rocm_guide.common.host import host_facts
 from rocm_guide.models.load import meta_model
-from rocm_guide.models.placement import STRATEGIES, plan_placement
-from rocm_guide.models.placement_reasons import explain_placement, memory_table, runs_of
+from rocm_guide.models.placement import STRATEGIES, explain_placement, memory_table, plan_placement, runs_of
 
 
 def device_name(kind: str, device: int) -> str:

@@ -27,10 +27,8 @@ from typing import Any
 from benchmarks.timing import RESULTS
 from rocm_guide.common.device import accelerator
 from rocm_guide.models.tiny import tiny_folder
-from rocm_guide.serve.bench import measure_server
 from rocm_guide.serve.client import look_at
-from rocm_guide.serve.load_results import write_results
-from rocm_guide.serve.load_test import Plan, find_dialect, prompts_of
+from rocm_guide.serve.load_test import Plan, find_dialect, measure_server, prompts_of, write_results
 from rocm_guide.serve.server import start_server
 from tests.serve.fake_server import fake_server
 

@@ -35,9 +35,7 @@ from typing import Any
 from benchmarks.serving.users import installed, make_checkpoint
 from benchmarks.timing import RESULTS
 from rocm_guide.common.device import accelerator
-from rocm_guide.serve.bench import measure_server
-from rocm_guide.serve.load_results import Limits, level_table, write_results
-from rocm_guide.serve.load_test import Plan
+from rocm_guide.serve.load_test import Limits, Plan, level_table, measure_server, write_results
 from rocm_guide.serve.server import Server, start_server
 from rocm_guide.serve.sizing import size_server
 

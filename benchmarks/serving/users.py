@@ -26,9 +26,7 @@ from benchmarks.timing import RESULTS
 from rocm_guide.common.base import whole_file
 from rocm_guide.common.device import accelerator
 from rocm_guide.models.load import load_model
-from rocm_guide.serve.bench import measure_server
-from rocm_guide.serve.load_results import Limits, draw_levels, level_table, write_results
-from rocm_guide.serve.load_test import Plan
+from rocm_guide.serve.load_test import Limits, Plan, draw_levels, level_table, measure_server, write_results
 from rocm_guide.serve.server import start_server
 
 BEGAN = time.perf_counter()

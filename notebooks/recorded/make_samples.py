@@ -12,7 +12,6 @@ rocprof-compute: https://rocm.docs.amd.com/projects/rocprofiler-compute/en/lates
 from __future__ import annotations
 
 import csv
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -377,69 +376,6 @@ def main() -> None:
         ],
         quote=False,
     )
-    tool = {
-        "metadata": {"pid": 4242, "init_time": rows[0]["start"] - 10**6, "fini_time": rows[-1]["end"] + 10**6},
-        "agents": [
-            {"size": 1, "id": {"handle": 4}, "type": 2, "cu_count": 304, "simd_per_cu": 4, "wave_front_size": 64}
-        ],
-        "counters": [{"id": {"handle": 100 + i}, "name": n} for i, n in enumerate(names)],
-        "strings": {},
-        "code_objects": [],
-        "kernel_symbols": [
-            {
-                "kernel_id": 10 + i,
-                "code_object_id": 1,
-                "kernel_name": f"_Z{i}",
-                "formatted_kernel_name": k[0],
-                "demangled_kernel_name": k[0],
-                "truncated_kernel_name": k[0].split("(")[0],
-            }
-            for i, k in enumerate(KERNELS)
-        ],
-        "callback_records": {
-            "counter_collection": [
-                {
-                    "dispatch_data": {"dispatch_info": {"dispatch_id": r["id"], "kernel_id": r["kernel"]}},
-                    "records": [
-                        {"counter_id": {"handle": 100 + i}, "value": float(r["counters"][n])}
-                        for i, n in enumerate(names)
-                    ],
-                    "thread_id": 4242,
-                    "arch_vgpr_count": r["vgpr"],
-                    "accum_vgpr_count": r["acc"],
-                    "sgpr_count": r["sgpr"],
-                    "lds_block_size_v": r["lds"],
-                }
-                for r in rows
-            ]
-        },
-        "buffer_records": {
-            "kernel_dispatch": [
-                {
-                    "size": 128,
-                    "kind": 11,
-                    "operation": 3,
-                    "thread_id": 4242,
-                    "start_timestamp": r["start"],
-                    "end_timestamp": r["end"],
-                    "correlation_id": {"internal": r["id"], "external": 0},
-                    "dispatch_info": {
-                        "size": 64,
-                        "agent_id": {"handle": 4},
-                        "queue_id": {"handle": 1},
-                        "kernel_id": r["kernel"],
-                        "dispatch_id": r["id"],
-                        "private_segment_size": 0,
-                        "group_segment_size": r["lds"],
-                        "workgroup_size": {"x": r["group"], "y": 1, "z": 1},
-                        "grid_size": {"x": r["grid"], "y": 1, "z": 1},
-                    },
-                }
-                for r in rows
-            ]
-        },
-    }
-    (HERE / "rocprofv3_results.json").write_text(json.dumps({"rocprofiler-sdk-tool": [tool]}) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from cdna.cli.options import OutFile
-from rocm_guide.cli.options import helper_names
 
 __all__ = ["copy"]
 
-T = TypeVar("T")
 _MUCH = 700  # lines: nobody reads more before they become theirs
 
 
@@ -22,7 +19,6 @@ def copy(
         str | None,
         typer.Argument(
             help="MODULE.NAME, such as finetune.lora.LoRALinear; or the number of a notebook, for its script.",
-            autocompletion=helper_names,
         ),
     ] = None,
     out: OutFile = None,
@@ -35,13 +31,13 @@ def copy(
     Of a notebook's number, print its cells to take away, as one script: rocm-guide script 02 does the same.
     """
     from cdna.cli.output import write_or_print
-    from rocm_guide.cli.copying.names import public_helpers
+    from rocm_guide.cli.copying.scan import public_helpers
     from rocm_guide.cli.copying.writer import copy_source, find_helper
-    from rocm_guide.cli.introductions import introduced_in, introductions, notebook_of
+    from rocm_guide.cli.lessons import notebook_of
     from rocm_guide.common.base import GuideError
 
     if list_all:
-        notebooks: dict[str, str] = _if_readable(lambda: introductions(), {})
+        notebooks = _introductions()
         for name in public_helpers():
             where = notebook_of(name, notebooks)
             typer.echo(f"{name}\tnotebook {where}" if where else name)
@@ -56,7 +52,7 @@ def copy(
     full = find_helper(helper)
     if full != helper.removeprefix("rocm_guide."):
         typer.echo(f"{helper} is {full}", err=True)
-    where = _if_readable(lambda: introduced_in(full), "")
+    where = notebook_of(full, _introductions())
     text = copy_source(full, remark=f"Introduced in notebook {where}." if where else "")
     if (lines := text.count("\n")) > _MUCH and not full.startswith("kernels."):  # a kernel is one file, however long
         module, _, name = full.rpartition(".")
@@ -65,11 +61,12 @@ def copy(
     write_or_print(text, out)
 
 
-def _if_readable(ask: Callable[[], T], otherwise: T) -> T:
-    """Return what the notebooks say; ``otherwise`` where the package was installed without them, or one is damaged."""
+def _introductions() -> dict[str, str]:
+    """Return what the notebooks say; nothing where the package was installed without them, or one is damaged."""
+    from rocm_guide.cli.lessons import introductions
     from rocm_guide.common.base import GuideError
 
     try:
-        return ask()
+        return introductions()
     except (GuideError, OSError):
-        return otherwise
+        return {}

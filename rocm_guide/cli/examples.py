@@ -27,7 +27,6 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "passport": [
         ("rocm-guide passport my-model", "figures of every stage, and what it says before and after"),
-        ("rocm-guide passport runs/my-model --out passport.png", "and a picture"),
         ("rocm-guide passport my-model --json", "for a program"),
     ],
     "serve": [
@@ -39,14 +38,6 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide bench http://127.0.0.1:8000 --users 1,4,16,64", "four levels of load"),
         ("rocm-guide bench http://127.0.0.1:8000 --users '' --rates 4,8,16", "open arrivals"),
         ("rocm-guide bench http://127.0.0.1:8000 --out bench.json --plot bench.png", "results and picture"),
-    ],
-    "measure": [
-        ("rocm-guide measure --list", "the cases, with the times predicted for an MI300X"),
-        ("rocm-guide measure --out my-gpu.json", "all cases on this GPU, in one file"),
-        (
-            "rocm-guide measure --merge my-gpu.json --merge benchmarks/results/measure_h200.json --plot both.png",
-            "predicted against measured",
-        ),
     ],
     "launch": [
         ("rocm-guide launch slurm --nodes 4 --gpus 8 --time 08:00:00 --out train.sbatch", "a Slurm job"),
@@ -107,9 +98,6 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "faults read": [("rocm-guide faults read report.txt --code code_objects/", "with the saved code objects")],
     "faults log": [("rocm-guide faults log dmesg.txt --json", "faults of the kernel log")],
-    "faults code": [
-        ("rocm-guide faults code 'file:///tmp/k.co#offset=0&size=4648' --pc 0x1750", "the code around an address")
-    ],
     "faults env": [
         ("rocm-guide faults env --save-code code_objects", 'for eval "$(…)"'),
         ("rocm-guide faults env --undo", "unset it all"),

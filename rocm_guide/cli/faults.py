@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rocm-guide faults explain | read | log | code | env`: from an error's text, or a crash, to its cause."""
+"""`rocm-guide faults explain | read | log | env`: from an error's text, or a crash, to its cause."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdna.cli.options import JSON, existing_folder, out_file
+from cdna.cli.options import JSON, existing_folder
 from cdna.cli.output import say
-from rocm_guide.common.base import shown
 
 if TYPE_CHECKING:
     from rocm_guide.observe.debugging.faults.dmesg import LogFault
@@ -101,41 +100,6 @@ def explain(
         say(f"{row.where}: {row.symptom}\n  cause: {row.cause}\n  fix: {row.fix}")
     if not rows and not faults:
         say("no table has it; paste the whole line of the error, not its first word")
-
-
-@app.command()
-def code(
-    uri: Annotated[str, typer.Argument(help="The line behind 'code object:'.")],
-    pc: Annotated[str, typer.Option(help="Address inside the file: wave pc minus the start of 'loaded at'.")] = "",
-    folder: Annotated[
-        Path | None, typer.Option(help="Folder of --save-code-objects.", callback=existing_folder)
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", parser=out_file, metavar="FILE", help="Write the code object here.")
-    ] = None,
-    as_json: JSON = False,
-) -> None:
-    """Extract a code object and disassemble it around an address."""
-    from rocm_guide.common.base import GuideError, write_bytes
-    from rocm_guide.observe.debugging.faults.code_objects import disassemble, extract_code
-
-    try:
-        at = int(pc, 0) if pc else None
-    except ValueError as e:
-        raise GuideError(f"pc={shown(repr(pc))}: not an address; write it like 0x19a4") from e
-    data = extract_code(uri, folder=folder)
-    listing = disassemble(data, pc=at)
-    written = write_bytes(out, data) if out is not None else None
-    if as_json:
-        rows = [{"address": i.address, "text": i.text} for i in listing.instructions]
-        found = {"bytes": len(data), "functions": list(listing.functions), "pc": at, "instructions": rows}
-        typer.echo(json.dumps(found, indent=1))
-        return
-    if written is not None:
-        say(f"{shown(written)}: {len(data):,} bytes")
-    say("functions: " + ", ".join(listing.functions))
-    everything = "\n".join(f"{i.address:#8x}  {i.text}" for i in listing.instructions)
-    say(listing.around() if at is not None else everything)
 
 
 @app.command()

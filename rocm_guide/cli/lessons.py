@@ -8,11 +8,12 @@ the run whose outputs it carries. Nothing is kept in a second place.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ __all__ = [
     "catalogue",
     "cell_source",
     "find_lessons",
+    "introductions",
+    "notebook_of",
     "notebooks_folder",
     "old_number",
     "read_notebook",
@@ -268,3 +271,81 @@ def find_lessons(wanted: Sequence[str], lessons: Iterable[Lesson]) -> list[Lesso
             raise GuideError(f"notebook {name}: there is none with that number; {moved or f'choose from {numbers}'}")
         chosen += [x for x in found if x not in chosen]
     return sorted(chosen, key=lambda x: x.number) if wanted else lessons
+
+
+_NUMBER = re.compile(r"(\d{2})_(\w+)\.ipynb")
+_PACKAGE, _TOOLKIT = "rocm_guide.", "cdna."
+
+
+def introductions(folder: Path | None = None) -> dict[str, str]:
+    """Return what the notebooks import from the course and from cdna,
+    each with the number and topic of the first that does.
+
+    A name stands as the cell writes it: ``tune.tunableop.plan`` if it comes from the room's face,
+    ``tune.tunableop.planner.plan`` if from the module.
+
+    Args:
+        folder: where the notebooks are; found by :func:`~rocm_guide.cli.lessons.notebooks_folder` if left out.
+
+    Returns:
+        dotted name without ``rocm_guide.`` -> for example ``"17 (tunableop)"``.
+
+    Raises:
+        GuideError: no notebooks, or one that cannot be read.
+    """
+    first: dict[str, str] = {}
+    for path in sorted((folder or notebooks_folder()).glob("[0-9]*.ipynb")):
+        match = _NUMBER.fullmatch(path.name)
+        if match is None:
+            continue
+        for name in _imported(path):
+            first.setdefault(name, f"{match[1]} ({match[2]})")
+    return first
+
+
+def notebook_of(helper: str, found: dict[str, str]) -> str:
+    """Return the notebook among ``found`` (of :func:`introductions`) that introduces ``helper``;
+    empty if there is none.
+    """
+    return min((found[n] for n in _import_names(helper) if n in found), default="")
+
+
+def _import_names(helper: str) -> Iterator[str]:
+    """Yield the names under which ``helper`` can be imported: from its module, or from the face of a room around it."""
+    *rooms, name = helper.removeprefix(_PACKAGE).split(".")
+    return (".".join([*rooms[:depth], name]) for depth in range(len(rooms), -1, -1))
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """Yield the names that a notebook's code cells import from this package,
+    and attributes of modules that they import.
+    """
+    aliases: dict[str, str] = {}
+    for cell in read_notebook(path)["cells"]:
+        source = cell_source(cell)
+        if cell.get("cell_type") != "code" or not (
+            "rocm_guide" in source or "cdna" in source or any(f"{alias}." in source for alias in aliases)
+        ):
+            continue
+        lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
+        try:
+            tree = ast.parse("\n".join(lines))
+        except SyntaxError as e:
+            raise GuideError(f"{path.name}: a cell is not Python ({e}); correct it") from e
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith((_PACKAGE, _TOOLKIT)):
+                module = f"{node.module}.".removeprefix(_PACKAGE)
+                for alias in node.names:
+                    aliases[alias.asname or alias.name] = module + alias.name
+                    yield module + alias.name
+            elif isinstance(node, ast.Import):
+                aliases.update(
+                    {
+                        a.asname: a.name.removeprefix(_PACKAGE)
+                        for a in node.names
+                        if a.asname and a.name.startswith((_PACKAGE, _TOOLKIT))
+                    }
+                )
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
+                yield f"{aliases[node.value.id]}.{node.attr}"

@@ -11,14 +11,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cdna.cli.program import Commands, Examples, lazy_group, run_program
 from rocm_guide import __version__
-from rocm_guide.common.base import GuideError, shown
+from rocm_guide.common.base import GuideError
 
 __all__ = ["COMMANDS", "NEEDS", "PLACES", "app", "examples", "main"]
 
@@ -31,16 +30,15 @@ GROUPS = {
         "copy": ("copy", "One helper, or a notebook's script, as a file that works alone."),
     },
     "Models": {
-        "fit": ("fit.command", "Will this model fit on these GPUs?"),
+        "fit": ("fit", "Will this model fit on these GPUs?"),
         "launch": ("launch", "Launch files for several machines: torchrun, Slurm, Accelerate."),
-        "passport": ("serving.passport", "What a model of yours learnt, its size and its speed."),
-        "serve": ("serving.serve", "A server for a saved model, until Ctrl-C."),
-        "bench": ("serving.bench", "What users of a server get, at several loads."),
+        "passport": ("passport", "What a model of yours learnt, its size and its speed."),
+        "serve": ("serve", "A server for a saved model, until Ctrl-C."),
+        "bench": ("bench", "What users of a server get, at several loads."),
         "tunable": ("tunable.command", "Plan GEMMs; read and compare tuned files."),
     },
     "Kernels, traces and faults": {
         "ck": ("ck", "Composable Kernel: search, check and write instances."),
-        "measure": ("measure.command", "Time the course's kernels on this GPU; predicted against measured."),
         "trace": ("trace", "Profile a script; read what a profiler wrote."),
         "faults": ("faults", "Read GPU fault reports and debug-agent logs."),
     },
@@ -68,7 +66,6 @@ NEEDS = {
     "serve": ("httpx", "transformers"),
     "bench": ("httpx",),
     "ck": ("numpy",),
-    "measure": ("matplotlib", "torch", "triton"),
     "tunable": ("torch", "transformers"),
     "trace": ("torch",),
 }
@@ -108,52 +105,20 @@ def _top(
     show_completion: Annotated[
         str | None, typer.Option(metavar="SHELL", help="Print the completion script of bash, zsh, fish or powershell.")
     ] = None,
-    install_completion: Annotated[
-        str | None, typer.Option(metavar="SHELL", help="Install it for that shell, in your home folder.")
-    ] = None,
 ) -> None:
     """Learn to fine-tune and speed up language models on AMD Instinct MI300X."""
     if version:
         typer.echo(f"rocm-guide {__version__}")
         raise typer.Exit
-    if shell := show_completion if show_completion is not None else install_completion:
-        _completion(shell, install=show_completion is None)
+    if show_completion is not None:
+        # The shell is named: a guess by parent process is wrong inside make and CI.
+        from typer.completion import get_completion_script
+
+        if show_completion not in _SHELLS:
+            raise GuideError(f"{show_completion!r}: no completion for this shell; choose from {', '.join(_SHELLS)}")
+        script = get_completion_script(prog_name="rocm-guide", complete_var=_COMPLETE, shell=show_completion)
+        typer.echo(script)
         raise typer.Exit
-    if show_completion is not None or install_completion is not None:
-        _completion("", install=False)
-
-
-def _completion(shell: str, *, install: bool) -> None:
-    """Print Typer's own scripts; the shell is named, because a guess by parent process is wrong inside make and CI."""
-    from typer import completion
-
-    if shell not in _SHELLS:
-        raise GuideError(f"{shell!r}: no completion for this shell; choose from {', '.join(_SHELLS)}")
-    if install:
-        _install(shell)
-    else:
-        typer.echo(completion.get_completion_script(prog_name="rocm-guide", complete_var=_COMPLETE, shell=shell))
-
-
-def _install(shell: str) -> None:
-    """Let Typer write the script, and say each file that was written."""
-    import subprocess
-
-    from typer import completion
-
-    try:
-        # What the shell reads at its start is changed, too; the folder of the script is made before that.
-        start = {"bash": Path.home() / ".bashrc", "zsh": Path.home() / ".zshrc"}.get(shell)
-        for folder in {"bash": [".bash_completions"], "zsh": [".zfunc"]}.get(shell, []):
-            (Path.home() / folder).mkdir(parents=True, exist_ok=True)
-        _, path = completion.install(shell=shell, prog_name="rocm-guide", complete_var=_COMPLETE)
-    except (OSError, RuntimeError, subprocess.SubprocessError) as e:
-        where = getattr(e, "filename", None) or "your home folder"
-        reason = f"{shown(where)}: {getattr(e, 'strerror', None) or e}"
-        fix = f"print it with --show-completion {shell} and put it where your shell reads it"
-        raise GuideError(f"--install-completion {shell}: {reason}; {fix}") from e
-    also = "" if start is None else f", and {shown(start)} loads it"
-    typer.echo(f"{shown(path)}: completion for {shell}{also}; open a new terminal to use it")
 
 
 def _refused(line: str) -> int:

@@ -82,10 +82,8 @@ def set_(
 
     HIP_FORCE_DEV_KERNARG=1 belongs into your shell, not into a program that ends: ROCm 6.2 and newer do it by default.
     """
-    from rocm_guide.observe.system.apply import apply_settings
-    from rocm_guide.observe.system.machine import Machine
-    from rocm_guide.observe.system.saved import state_path
-    from rocm_guide.observe.system.settings import wanted_settings
+    from rocm_guide.observe.system.apply import apply_settings, state_path
+    from rocm_guide.observe.system.machine import Machine, wanted_settings
 
     machine = Machine(root)
     settings = wanted_settings(
@@ -103,10 +101,8 @@ def reset(
     root: Annotated[Path, _ROOT] = Path("/"),
 ) -> None:
     """Put back every value that `set` saved. Exit code 1 if one of them could not be restored."""
-    from rocm_guide.observe.system.apply import reset_settings
-    from rocm_guide.observe.system.machine import Machine
-    from rocm_guide.observe.system.saved import state_path
-    from rocm_guide.observe.system.settings import every_setting
+    from rocm_guide.observe.system.apply import reset_settings, state_path
+    from rocm_guide.observe.system.machine import Machine, every_setting
 
     machine = Machine(root)
     where = state or state_path(machine)

@@ -38,8 +38,7 @@ def record(
     """
     import sys
 
-    from rocm_guide.observe.profiling.torch_trace.guard import NestedProfilerError, only_profiler
-    from rocm_guide.observe.profiling.torch_trace.recording import record_block
+    from rocm_guide.observe.profiling.torch_trace.recording import NestedProfilerError, only_profiler, record_block
     from rocm_guide.observe.profiling.torch_trace.summary import summarize
 
     before, code, there = (sys.argv, sys.path[:]), 0, out.exists()
@@ -203,7 +202,7 @@ def _check_roofline(name: str, dtype: str) -> None:
 
 @app.command()
 def kernels(
-    file: Annotated[Path, typer.Argument(help="rocprofv3 CSV, JSON or .pftrace; rocprof or rocprof-compute CSV.")],
+    file: Annotated[Path, typer.Argument(help="rocprofv3 CSV or database; rocprof or rocprof-compute CSV.")],
     top: Top = 10,
     gpu: Annotated[str, typer.Option(help="Whose roofline.")] = "MI300X",
     dtype: Annotated[str, typer.Option(help="Whose peak.")] = "bf16",

@@ -7,16 +7,35 @@ scale.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cdna.explain.banks import BANKS, BankAccess
+from cdna.explain.operand_map import lane_map
 from cdna.predict.specs import GpuSpec
-from rocm_guide.common.drawing import box, canvas
-from rocm_guide.common.plots import PALETTE, house_style
+from cdna.predict.times import LoopBudget
+from cdna.step.timeline import Timeline
+from rocm_guide.common.base import GuideError
+from rocm_guide.common.drawing import arrow, box, canvas
+from rocm_guide.common.plots import PALETTE, bars, house_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["draw_compute_unit", "draw_gpu", "draw_owners", "draw_wave"]
+__all__ = [
+    "draw_banks",
+    "draw_block",
+    "draw_budget",
+    "draw_compute_unit",
+    "draw_crossings",
+    "draw_gpu",
+    "draw_lane_map",
+    "draw_owners",
+    "draw_programs",
+    "draw_wave",
+    "draw_waves",
+]
 
 
 def draw_wave(spec: GpuSpec, ax: Axes | None = None) -> Axes:
@@ -124,3 +143,230 @@ def draw_owners(owners: list[list[int]], *, title: str, what: str, ax: Axes | No
         handles = [Patch(color=colours[i], label=f"{what} {name}") for i, name in enumerate(names)]
         ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return ax
+
+
+def draw_crossings(kernels: Mapping[str, tuple[int, int]], *, title: str, ax: Axes | None = None) -> Axes:
+    """Draw kernels above the memory, with an arrow for each time that a matrix crosses to or from it.
+
+    Args:
+        kernels: name -> (times that it reads a matrix of the full size, times that it writes one).
+        title: of the drawing.
+        ax: where to draw; a new figure when None.
+    """
+    ax = canvas(ax, 7.2, 2.1, title)
+    width = 2.4
+    for k, (name, (reads, writes)) in enumerate(kernels.items()):
+        box(ax, k * width, 1.6, width - 0.4, 0.8, name, PALETTE[0], 9.5)
+        for n in range(reads + writes):
+            x = k * width + (n + 1) * (width - 0.4) / (reads + writes + 1)
+            ends = ((x, 0.7), (x, 1.6))
+            arrow(ax, *(ends if n < reads else ends[::-1]))
+    box(ax, 0, 0, max(len(kernels), 2) * width - 0.4, 0.7, "memory of the GPU", PALETTE[4], 9.5)
+    ax.set_xlim(-0.2, max(len(kernels), 5) * width)
+    ax.set_ylim(-0.1, 2.6)
+    return ax
+
+
+def draw_programs(
+    owners: Sequence[Sequence[int]], rows: int, columns: int, *, title: str, result: str = "", ax: Axes | None = None
+) -> Axes:
+    """Draw which program owns each element; what a mask keeps out, beyond ``rows`` x ``columns``, is hatched.
+
+    Args:
+        owners: the number of a program for each element of all blocks, row by row.
+        rows, columns: of the tensor.
+        title: of the drawing.
+        result: where each row becomes one number, how it is called, for example "max"; drawn at the row's end.
+        ax: where to draw; a new figure when None.
+
+    Raises:
+        GuideError: the programs do not cover the tensor.
+    """
+    from matplotlib.patches import Rectangle
+
+    high, wide = len(owners), min(map(len, owners), default=0)
+    if not (0 < rows <= high and 0 < columns <= wide):
+        raise GuideError(f"rows={rows}, columns={columns}: the programs cover {high} x {wide}; launch enough of them")
+    whole = wide + (3 if result else 0)
+    ax = canvas(ax, min(7.2, 0.5 * whole + 0.4), 0.42 * high + 0.6, title)
+    for row in range(high):
+        for column in range(wide):
+            owner, inside = owners[row][column], row < rows and column < columns
+            colour = PALETTE[owner % 6]
+            look = {"facecolor": colour + ("77" if inside else "00"), "edgecolor": colour if inside else "#999999"}
+            ax.add_patch(Rectangle((column, -row), 0.94, 0.92, linewidth=1, hatch="" if inside else "////", **look))
+            if inside:
+                ax.text(column + 0.47, 0.46 - row, str(owner), ha="center", va="center", fontsize=9)
+        if result and row < rows:
+            arrow(ax, (wide + 0.1, 0.46 - row), (wide + 1, 0.46 - row))
+            box(ax, wide + 1, -row, 1.9, 0.92, result, PALETTE[owners[row][0] % 6], 9)
+    ax.set_xlim(-0.1, whole + 0.1)
+    ax.set_ylim(0.9 - high, 1.1)
+    return ax
+
+
+def draw_block(elements: int, waves: int, lanes: int, item_bytes: int, *, ax: Axes | None = None) -> Axes:
+    """Draw the block of one program over its waves, the lanes of a wave, and the elements of a lane.
+
+    Neighbouring elements lie in one lane, as in the layout that Triton chooses for contiguous loads.
+
+    Args:
+        elements: of the block.
+        waves, lanes: of the program, and of each wave.
+        item_bytes: of one element.
+        ax: where to draw; a new figure when None.
+
+    Raises:
+        GuideError: the lanes cannot share the elements evenly.
+    """
+    each, rest = divmod(elements, waves * lanes)
+    if rest or not each:
+        raise GuideError(f"elements={elements}: {waves * lanes} lanes cannot share them evenly")
+    bits = 8 * item_bytes * each
+    ax = canvas(ax, 7.2, 2.7, f"One program: {elements:,} elements, {waves} waves of {lanes} lanes")
+    width, lower = 12.0, 12.0 / 9
+    part = width / waves
+    for wave in range(waves):
+        first = wave * lanes * each
+        text = f"wave {wave}\n{first:,} … {first + lanes * each - 1:,}"
+        box(ax, wave * part, 4, part, 1.1, text, PALETTE[0], 8.5)
+    ax.plot([0, 0], [3.1, 4], [width, part], [3.1, 4], color="#999999", linewidth=0.8, linestyle="--")
+    for n, lane in enumerate([0, 1, 2, 3, 4, 5, 6, -1, lanes - 1]):
+        box(ax, n * lower, 2, lower, 1.1, f"lane {lane}" if lane >= 0 else "…", PALETTE[1], 8.5)
+    ax.plot([0, 0], [1.1, 2], [width, lower], [1.1, 2], color="#999999", linewidth=0.8, linestyle="--")
+    shown = min(each, 8)
+    for n in range(shown):
+        last = n == shown - 1 and shown < each
+        box(ax, n * width / shown, 0, width / shown, 1.1, "…" if last else f"element {n}", PALETTE[2], 8.5)
+    ax.text(width / 2, -0.35, f"{each} x {8 * item_bytes} bits = {bits} bits for lane 0", ha="center", fontsize=9)
+    ax.set_xlim(-0.1, width + 0.1)
+    ax.set_ylim(-0.6, 5.2)
+    return ax
+
+
+_UNITS = {
+    "global": ("loads and stores", PALETTE[1]),
+    "lds": ("LDS", PALETTE[2]),
+    "valu": ("vector unit", PALETTE[4]),
+    "mfma": ("matrix core", PALETTE[0]),
+    "data": ("waits for data", "#DDDDDD"),
+    "barrier": ("waits at a barrier", "#888888"),
+}
+_REASONS = {"vmcnt": "data", "lgkmcnt": "data", "result": "data", "barrier": "barrier"}
+
+
+def _axes(ax: Axes | None, width: float, height: float) -> Axes:
+    import matplotlib.pyplot as plt
+
+    if ax is None:
+        house_style()
+        _, ax = plt.subplots(figsize=(width, height))
+    ax.grid(visible=False)
+    return ax
+
+
+def draw_lane_map(op: str, operand: str = "D", *, block: int = 0, ax: Axes | None = None) -> Axes:
+    """Draw a matrix operand: the number in each element is the lane that holds it, the colour says in which register.
+
+    Raises:
+        MapError: no such instruction, operand or block.
+    """
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    m = lane_map(op, operand)
+    m.holder(0, 0, block)
+    lanes, elements = m.lanes[block], m.elements[block]
+    rows, columns = lanes.shape
+    ax = _axes(ax, 1.2 + 0.24 * max(columns, 12), 1.1 + 0.2 * max(rows, 6))
+    per = max(1, 32 // m.bits)
+    registers = elements // per * max(1, m.bits // 32)
+    first = sorted(set(registers.ravel().tolist()))
+    index = [[first.index(r) for r in row] for row in registers.tolist()]
+    colours = [PALETTE[i % len(PALETTE)] + "55" for i in range(len(first))]
+    ax.imshow(index, cmap=ListedColormap(colours), vmin=-0.5, vmax=len(first) - 0.5, aspect="auto")
+    size = 6.5 if max(rows, columns) <= 16 else 5
+    for i in range(rows):
+        for j in range(columns):
+            ax.text(j, i, int(lanes[i, j]), ha="center", va="center", fontsize=size)
+    names = {"A": ("k", "row"), "B": ("column", "k"), "D": ("column", "row")}[m.operand]
+    ax.set(xlabel=names[0], ylabel=names[1])
+    ax.set_title(f"{m.operand} of {m.shape.name}: lanes", fontsize=9)
+    if len(first) <= 16:
+        handles = [Patch(color=colours[i], label=f"v{r}") for i, r in enumerate(first)]
+        ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7, title="register")
+    return ax
+
+
+def draw_banks(access: BankAccess, *, title: str = "", ax: Axes | None = None) -> Axes:
+    """Draw an LDS access: one row for each group of lanes that go together, one column for each bank.
+
+    A box holds the number of different words that the group wants from the bank, each of which takes a cycle; where
+    it is one, the lane.
+    """
+    from matplotlib.colors import ListedColormap
+
+    groups = access.groups
+    ax = _axes(ax, 7.2, 1.1 + 0.3 * max(4, len(groups)))
+    words = [[len(banks.get(b, {})) for b in range(BANKS)] for banks in groups]
+    shown = [[min(n, 2) for n in row] for row in words]
+    ax.imshow(shown, cmap=ListedColormap(["#F4F4F4", "#B9D6E8", "#F0B48C"]), vmin=-0.5, vmax=2.5, aspect="auto")
+    for y, banks in enumerate(groups):
+        for b, wanted in banks.items():
+            several = len(wanted) > 1
+            text = f"{len(wanted)}x" if several else str(next(iter(wanted.values()))[0])
+            ax.text(b, y, text, ha="center", va="center", fontsize=6, fontweight="bold" if several else "normal")
+    ax.set(xlabel="bank (4 bytes)", ylabel="lanes that go together")
+    turns = [max(map(len, banks.values())) for banks in groups]
+    ax.set_yticks(range(len(groups)), [f"{n} cycle{'s' * (n > 1)}" for n in turns], fontsize=7)
+    ax.set_xticks(range(0, BANKS, 4))
+    ax.set_title(f"{title}: {access}" if title else str(access), fontsize=9)
+    return ax
+
+
+def draw_budget(budget: LoopBudget, *, title: str, ax: Axes | None = None) -> Axes:
+    """Draw the cycles that one turn of a loop keeps each unit busy; the longest bar is the limit."""
+    ordered = dict(sorted(budget.parts.items(), key=lambda x: -x[1]))
+    return bars(
+        ordered,
+        unit="cycles of one turn, all waves of a compute unit",
+        title=title,
+        hardware="model, MI300X",
+        fmt="{:,.0f}",
+        ax=ax,
+    )
+
+
+def draw_waves(models: Mapping[str, Timeline], cycles: int, *, most: int = 4) -> Figure:
+    """Draw what the waves of a compute unit's first SIMD do, one panel for each model, all at one scale.
+
+    A panel begins where the first wave is in the middle of its instructions, so usually in the middle of a loop.
+    Blank is a wave that waits for a unit or for its turn.
+
+    Args:
+        models: timelines by the title of their panel.
+        cycles: of the model that are shown.
+        most: waves that are shown at most.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
+
+    house_style()
+    fig, axes = plt.subplots(len(models), 1, figsize=(8.6, 1.75 * len(models) + 0.6), sharex=True, squeeze=False)
+    for ax, (title, model) in zip(axes[:, 0], models.items(), strict=True):
+        simds = len(model.mfma_busy)
+        rows = range(min(most, -(-model.waves // simds)))
+        first = [s.asked for s in model.spans if s.wave == 0]
+        begin = first[len(first) // 2]
+        for row in rows:
+            mine = [s for s in model.spans if s.wave == row * simds]
+            for kind, (_, colour) in _UNITS.items():
+                at = [(s.start - begin, s.end - s.start) for s in mine if s.kind == kind]
+                at += [(s.asked - begin, s.start - s.asked) for s in mine if _REASONS.get(s.why) == kind]
+                ax.broken_barh(at, (row - 0.4, 0.8), color=colour)
+        ax.set(title=title, xlim=(0, cycles), ylim=(len(rows) - 0.5, -0.5), yticks=[], ylabel="waves")
+        ax.grid(visible=False)
+    axes[-1, 0].set_xlabel("cycles of the model, one gfx942 compute unit")
+    handles = [Patch(color=colour, label=text) for text, colour in _UNITS.values()]
+    fig.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=7.5)
+    return fig

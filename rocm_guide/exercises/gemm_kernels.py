@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import say
-from rocm_guide.exercises.executed import executed
+from rocm_guide.exercises.common import executed, say
 from rocm_guide.exercises.kernel_dojo import check_puzzle
 
 __all__ = ["check_epilogue", "check_matmul", "check_naive"]

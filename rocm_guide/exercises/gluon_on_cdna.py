@@ -10,8 +10,7 @@ import torch
 
 from cdna.compile import Compiled
 from cdna.run.launches import Executed
-from rocm_guide.exercises.common import say
-from rocm_guide.exercises.executed import executed
+from rocm_guide.exercises.common import executed, say
 
 __all__ = ["check_product", "check_rows", "check_turned"]
 

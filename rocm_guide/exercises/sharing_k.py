@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from cdna.dry_run import dry_run
-from rocm_guide.exercises.common import say
-from rocm_guide.exercises.executed import executed
+from rocm_guide.exercises.common import executed, say
 from rocm_guide.exercises.kernel_dojo import check_puzzle
 
 __all__ = ["check_gemv", "check_one_launch", "check_split_k"]

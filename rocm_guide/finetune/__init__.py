@@ -6,32 +6,24 @@ In reading order:
 - ``lora``: LoRA by hand: a frozen linear layer plus a product of two thin matrices, and the tools to look at weight
   updates.
 - ``sft``: Fine-tune with TRL's SFTTrainer on whatever device is there, and measure the run.
-- ``spread``: TRL's trainer for a model whose layers lie on several GPUs.
-- ``step_clock``: The moments when training began, was warm, and ended: the clock behind
-  :func:`rocm_guide.finetune.sft.fine_tune`.
 - ``job``: The settings of a whole fine-tuning job from a few numbers, and the figures that a trainer has written
   down.
-- ``loopback``: The loopback interface, 127.0.0.1: what processes of one machine need to train together, network or
-  not.
 - ``all_reduce``: The time of an all-reduce: computed from the links between a machine's GPUs, and measured in
   several processes.
-- ``resident``: Processes that have large libraries imported, and programs that run in forks of them.
 - ``nodes``: Launch files for several machines, and two "machines" on this one: each a torchrun agent that can be
   lost.
 - ``watched``: A script as one process of several, watched from outside: what it holds, and what it sends in a step.
   Notebook 05.
-- ``launch_options``: Launch files with one's own machines, GPUs, time limit and program written into them, each value
-  checked first.
 - ``run_folder``: the folder of a run: what lies in it, written whole or not at all, and never mixed up with another
   model.
-- ``passport``: ``passport.json``, one small file that says what the model is, what it learnt, its size and its speed.
+- ``passport``: ``passport.json``, one small file that says what the model is, what it learnt, its size and its speed;
+  the same as text, and a stage of it as one line.
 - ``run_measurements``: the figures of the passport, for any model and any data set.
 - ``run_stages``: the fine-tuned model that a notebook starts from; it is made where an earlier notebook has not left
   it.
 - ``job_check``: whether a model, a data set and the knobs fit together and into this machine, before any work.
 - ``rows_check``: Check the rows of a data set as a trainer will see them, before it trains: what is learnt and what
   is cut; pairs of preferences too.
-- ``run_picture``: the passport as text, as one line, and as a picture.
 """
 
 from typing import TYPE_CHECKING
@@ -39,27 +31,23 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
-    from rocm_guide.finetune.all_reduce import AllReduce, all_reduce_us, measure_all_reduce, ring_bytes
+    from rocm_guide.finetune.all_reduce import AllReduce, LoopbackError, all_reduce_us, measure_all_reduce, ring_bytes
     from rocm_guide.finetune.job import adapter_size, training_figures, whole_job
     from rocm_guide.finetune.job_check import check_job, usual_group
-    from rocm_guide.finetune.loopback import LoopbackError
     from rocm_guide.finetune.nodes import (
         LaunchError,
         agent_command,
         free_port,
         launch_file,
-        listening,
         read_losses,
         read_processes,
         start_node,
         wait_for,
     )
-    from rocm_guide.finetune.passport import add_stage, read_passport
-    from rocm_guide.finetune.resident import close_libraries
+    from rocm_guide.finetune.passport import add_stage, passport_line, passport_text, read_passport
     from rocm_guide.finetune.rows_check import check_preferences, check_rows
     from rocm_guide.finetune.run_folder import RunError, RunFolder, open_run
     from rocm_guide.finetune.run_measurements import held_out_pairs, held_out_prompts, measure_stage
-    from rocm_guide.finetune.run_picture import draw_passport, passport_line, passport_text
     from rocm_guide.finetune.run_stages import (
         adapter_folder,
         check_adapter,
@@ -68,8 +56,14 @@ if TYPE_CHECKING:
         merged_model,
         record,
     )
-    from rocm_guide.finetune.sft import fine_tune, folder_bytes, recipe, sft_settings, trainable_parameters
-    from rocm_guide.finetune.spread import across_devices
+    from rocm_guide.finetune.sft import (
+        across_devices,
+        fine_tune,
+        folder_bytes,
+        recipe,
+        sft_settings,
+        trainable_parameters,
+    )
     from rocm_guide.finetune.watched import read_watched
 
 __all__ = [
@@ -89,8 +83,6 @@ __all__ = [
     "check_preferences",
     "check_rows",
     "check_same",
-    "close_libraries",
-    "draw_passport",
     "fine_tune",
     "folder_bytes",
     "free_port",
@@ -98,7 +90,6 @@ __all__ = [
     "held_out_pairs",
     "held_out_prompts",
     "launch_file",
-    "listening",
     "measure_all_reduce",
     "measure_stage",
     "merged_model",
@@ -124,11 +115,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     "sft",
-    "spread",
     "job",
-    "loopback",
     "all_reduce",
-    "resident",
     "nodes",
     "watched",
     "run_folder",
@@ -136,6 +124,5 @@ __getattr__, __dir__ = lazy_names(
     "rows_check",
     "run_measurements",
     "passport",
-    "run_picture",
     "run_stages",
 )

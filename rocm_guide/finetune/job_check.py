@@ -12,12 +12,11 @@ from rocm_guide.common.device import accelerator, free_memory, pick_dtype
 from rocm_guide.finetune.job import adapter_size
 from rocm_guide.finetune.run_measurements import LOGITS_AT_ONCE
 from rocm_guide.models.columns import is_chat, kind_of
-from rocm_guide.models.config_json import config_fields
 from rocm_guide.models.layer import SizesError
-from rocm_guide.models.limits import trains
 from rocm_guide.models.load import load_data, load_tokenizer, meta_model
-from rocm_guide.models.memory_planner import FRAGMENTED, fit
+from rocm_guide.models.memory_planner import FRAGMENTED, fit, trains
 from rocm_guide.models.sizes import Sizes, sizes_of
+from rocm_guide.models.sources import config_fields
 from rocm_guide.models.work import Workload
 
 __all__ = ["check_job", "usual_group"]

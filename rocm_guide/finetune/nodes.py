@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -14,14 +16,130 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.common.base import package_folder, write_text
-from rocm_guide.finetune.launch_options import LaunchError, fill_in
-from rocm_guide.finetune.loopback import require_loopback
-from rocm_guide.finetune.resident import Fork, start_fork
-from rocm_guide.observe.doctor.software import gpu_nodes
+from rocm_guide.common.base import GuideError, package_folder, shown, write_text
+from rocm_guide.finetune.all_reduce import require_loopback
 
-__all__ = ["LaunchError", "agent_command", "free_port", "launch_file", "listening"]
-__all__ += ["read_losses", "read_processes", "start_node", "wait_for"]
+__all__ = [
+    "LaunchError",
+    "agent_command",
+    "free_port",
+    "launch_file",
+    "read_losses",
+    "read_processes",
+    "start_node",
+    "wait_for",
+]
+
+# What the shipped files run, as notebook 05 writes it; the own program takes its place.
+_OWN = 'train.py --out "$OUTPUT"'
+_OWN_ACCELERATE = "sft.py --out runs/sft"
+_NODES = re.compile(r"([0-9]{1,6})(?::([0-9]{1,6}))?")  # no digits of other scripts, which no scheduler reads
+_TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,3}):([0-5]\d):([0-5]\d)")
+
+
+class LaunchError(GuideError):
+    """A launch that cannot be, or did not end well."""
+
+
+def _node_range(nodes: str) -> tuple[int, int]:
+    found = _NODES.fullmatch(nodes)
+    low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 1 <= low <= high <= 100_000:
+        raise LaunchError(f"nodes={shown(repr(nodes))}: give a number as '2', or least and most as '1:2'")
+    return low, high
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    if old not in text:
+        raise LaunchError(f"the launch file has no {old!r} to fill in; restore it with git checkout")
+    return text.replace(old, new)
+
+
+def fill_in(
+    kind: str,
+    text: str,
+    *,
+    nodes: str | None = None,
+    gpus: int | None = None,
+    time: str | None = None,
+    program: Sequence[str] = (),
+) -> str:
+    """Return the launch file ``text`` of this ``kind`` with what is given in place of what stands there.
+
+    Args:
+        kind: torchrun, slurm or accelerate.
+        text: the file as it ships.
+        nodes: machines: "2"; for torchrun also least and most, "1:2".
+        gpus: of each machine.
+        time: Slurm's time limit, ``HH:MM:SS`` or ``D-HH:MM:SS``, not zero.
+        program: what each process runs instead of the course's own: ``["train.py", "--lr", "1e-4"]``.
+
+    Raises:
+        LaunchError: a value that cannot be, or one that this kind of file has no place for.
+
+    >>> fill_in("slurm", "#SBATCH --time=04:00:00", time="1-00:00:00")
+    '#SBATCH --time=1-00:00:00'
+    """
+    if gpus is not None and not 1 <= gpus <= 1024:
+        raise LaunchError(f"gpus={gpus}: each machine has at least one")
+    if time is not None:
+        found = _TIME.fullmatch(time) if time.isascii() else None
+        if found is None or not any(int(g or 0) for g in found.groups()):
+            raise LaunchError(f"time={shown(repr(time))}: write a limit as 04:00:00, or 1-12:00:00 with days")
+        if kind != "slurm":
+            raise LaunchError(f"time={time!r}: only slurm files have a time limit; leave it out with {kind}")
+        text = _replaced(text, "--time=04:00:00", f"--time={time}")
+    if any(not word or set(word) & set("\n\r\0") for word in program):
+        raise LaunchError(
+            f"program {list(program)!r}: an empty word, or one of several lines, cannot stand in a script"
+        )
+    if program and program[0].startswith("-") and (program[0] != "-m" or len(program) < 2):
+        raise LaunchError(f"program {program[0]}: start with a script (train.py) or -m and a module")
+    low, high = _node_range(nodes) if nodes is not None else (0, 0)
+    own = shlex.join(program)
+    if kind == "accelerate":
+        return _accelerate(text, nodes, low, high, gpus, own)
+    if kind == "torchrun":
+        text = _replaced(text, "${NODES:-2}", f"${{NODES:-{nodes}}}") if nodes is not None else text
+        text = _replaced(text, "${GPUS:-8}", f"${{GPUS:-{gpus}}}") if gpus is not None else text
+    else:
+        if low != high:
+            raise LaunchError(f"nodes={nodes!r}: Slurm gives a fixed number of machines; write {high}")
+        text = _replaced(text, "#SBATCH --nodes=2", f"#SBATCH --nodes={high}") if nodes is not None else text
+        if gpus is not None:
+            text = _replaced(text, "--gpus-per-node=8", f"--gpus-per-node={gpus}")
+            text = _replaced(text, "SLURM_GPUS_ON_NODE:-8", f"SLURM_GPUS_ON_NODE:-{gpus}")
+    if own:
+        # A program of one's own takes its folder by an option that we do not know: OUTPUT is exported to it.
+        text = _replaced(text, f"{_OWN} ", f"{own} ")
+        ours = "training program, which `rocm-guide script 05 --out train.py` writes."
+        text = text.replace(ours, "training program, which finds OUTPUT in its environment.")
+        text = text.replace("export OMP_NUM_THREADS=", "export OUTPUT\nexport OMP_NUM_THREADS=", 1)
+    return text
+
+
+def _accelerate(text: str, nodes: str | None, low: int, high: int, gpus: int | None, own: str) -> str:
+    """Fill in Accelerate's YAML file, which counts the processes of all machines together."""
+    if low != high:
+        raise LaunchError(f"nodes={nodes!r}: Accelerate starts a fixed number of machines; write {high}")
+    machines, each = high or 1, gpus or 8
+    text = _replaced(text, "num_machines: 1\n", f"num_machines: {machines}\n")
+    text = _replaced(text, "num_processes: 8\n", f"num_processes: {machines * each}\n")
+    if machines > 1:
+        # The file now says it; only what differs from machine to machine stays on the command line.
+        text = text.replace("One machine with 8 GPUs", f"{machines} machines with {each} GPUs, on each of them")
+        line = f"#   accelerate launch --config_file launch_accelerate_fsdp.yaml {_OWN_ACCELERATE}"
+        more = "--machine_rank 0 --main_process_ip node01 --main_process_port 29500"
+        text = _replaced(text, line, line.replace("sft.py", f"\\\n#     {more} sft.py"))
+        start = text.index("# Two machines, on each")
+        text = (
+            text[:start] + "# with --machine_rank 1, 2, … on the others.\n" + text[text.index("compute_environment") :]
+        )
+    elif gpus is not None:
+        text = text.replace("One machine with 8 GPUs", f"One machine with {each} GPUs")
+        text = text.replace("--num_processes 16", f"--num_processes {2 * each}")
+    return _replaced(text, _OWN_ACCELERATE, own) if own else text
+
 
 #: Files that can be submitted, by the word that `rocm-guide launch` takes.
 LAUNCH_FILES = {
@@ -42,7 +160,7 @@ def launch_file(
     """Return the text of a launch file: ``torchrun`` (run it on every machine), ``slurm`` (submit it),
     ``accelerate`` (YAML).
 
-    The options are those of :func:`~rocm_guide.finetune.launch_options.fill_in`; the file as it ships if there is
+    The options are those of :func:`~rocm_guide.finetune.nodes.fill_in`; the file as it ships if there is
     none.
 
     Raises:
@@ -76,17 +194,6 @@ def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])
-
-
-def listening(port: int) -> bool:
-    """Return whether somebody on this machine answers at ``port``: the rendezvous, once the first agent keeps it.
-
-    >>> listening(free_port())
-    False
-    """
-    with socket.socket() as s:
-        s.settimeout(1)
-        return s.connect_ex(("127.0.0.1", port)) == 0
 
 
 def agent_command(
@@ -143,7 +250,7 @@ def agent_command(
 class LocalNode:
     """A torchrun agent with its workers, standing in for a machine. A context manager: what is left is ended."""
 
-    agent: subprocess.Popen[bytes] | Fork
+    agent: subprocess.Popen[bytes]
     log: Path
 
     def lose(self) -> int:
@@ -192,16 +299,11 @@ class LocalNode:
         self.lose()
 
 
-def start_node(
-    command: Sequence[str], log: str | Path, gpus: Sequence[int] | None = None, *, libraries: Sequence[str] = ()
-) -> LocalNode:
+def start_node(command: Sequence[str], log: str | Path, gpus: Sequence[int] | None = None) -> LocalNode:
     """Start a command of :func:`agent_command` in the background, with its output in the file ``log``.
 
     Args:
         gpus: numbers of the GPUs that this "machine" has; none of them when empty, all when None.
-        libraries: modules that a process imports once for all nodes that name the same. Where no GPU is, agent and
-            workers of a command ``python -m MODULE …`` are forks of it, until
-            :func:`~rocm_guide.finetune.resident.close_libraries`; with GPUs, Python is started for each.
 
     Raises:
         LoopbackError: processes of this machine cannot reach each other.
@@ -224,11 +326,7 @@ def start_node(
     threads["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     seen = "" if gpus is None else ",".join(map(str, gpus))
     hidden = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": seen, "HIP_VISIBLE_DEVICES": seen}
-    env = {**os.environ, **quiet, **threads, "PYTHONPATH": path}
-    if libraries and not gpu_nodes() and list(command[:2]) == [sys.executable, "-m"]:
-        where: dict[str, Any] = {"settings": env, "folder": ".", "out": log, "err": log}
-        return LocalNode(start_fork(libraries, command[2], command[3:], **where), log)
-    env |= hidden
+    env = {**os.environ, **quiet, **threads, "PYTHONPATH": path, **hidden}
     with log.open("ab") as out:
         return LocalNode(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env), log)
 

@@ -16,9 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.common.device import accelerator, peak_memory, pick_dtype, seed_all
-from rocm_guide.finetune.spread import across_devices
-from rocm_guide.finetune.step_clock import WARM_UP, step_meter
+from rocm_guide.common.device import accelerator, clock, peak_memory, pick_dtype, seed_all
 from rocm_guide.models.columns import TRAINED_ON, kind_of, training_rows
 
 if TYPE_CHECKING:
@@ -26,7 +24,68 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["fine_tune", "folder_bytes", "recipe", "sft_settings", "trainable_parameters"]
+__all__ = ["across_devices", "fine_tune", "folder_bytes", "recipe", "sft_settings", "trainable_parameters"]
+
+#: Optimizer steps that are left out of a throughput: the first ones allocate memory and choose kernels.
+WARM_UP = 5
+
+
+def step_meter() -> Any:
+    """Return a ``TrainerCallback`` that notes when training began, was warm, and ended, and moves a progress bar.
+
+    Its attributes ``began``, ``warm`` and ``ended`` are seconds of one clock. It waits for the device at these moments
+    only, so that the processor can prepare a step while the device works.
+
+    >>> from types import SimpleNamespace as State
+    >>> meter = step_meter()
+    >>> meter.on_train_begin(None, State(max_steps=1, global_step=0), None)
+    >>> meter.on_train_end(None, State(max_steps=1, global_step=1), None)
+    >>> meter.began <= meter.ended
+    True
+    """
+    from tqdm.auto import tqdm
+    from transformers import TrainerCallback
+
+    class Meter(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.bar = tqdm(total=state.max_steps, initial=state.global_step, desc="training", unit="step", leave=False)
+            self.began = self.warm = clock()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step == WARM_UP:
+                self.warm = clock()
+            self.bar.update()
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.ended = clock()
+            self.bar.close()
+
+    return Meter()
+
+
+def across_devices(trainer: type) -> type:
+    """Return a subclass of TRL's ``SFTTrainer`` that trains a model with layers on several devices (``device_map``).
+
+    TRL 1.15 and 1.16 compute the loss where the output layer lies, and divide it by the number of learnt tokens, which
+    transformers puts on the first device: "Expected all tensors to be on the same device". (TRL 1.13 still moved the
+    number.) transformers then adds up the losses of the steps on the first device, and refuses one from elsewhere. So
+    the number goes in as a plain integer, which lies on no device, and the loss comes out on the first one. Nothing
+    else changes; with the model on one device the two lines do nothing.
+
+    Source: trl 1.16.0, ``SFTTrainer.compute_loss``; transformers 5.23, ``Trainer._get_num_items_in_batch``.
+    """
+
+    class AcrossDevices(trainer):
+        def compute_loss(
+            self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+        ) -> Any:
+            count = None if num_items_in_batch is None else int(num_items_in_batch)
+            found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch=count)
+            loss, *outputs = found if return_outputs else (found,)
+            loss = loss.to(self.args.device)
+            return (loss, *outputs) if return_outputs else loss
+
+    return AcrossDevices
 
 
 @dataclass
@@ -166,7 +225,6 @@ def fine_tune(
     adapter: Any = None,
     adapter_dtype: torch.dtype | None = None,
     callbacks: Sequence[Any] = (),
-    resume: bool = False,
 ) -> FineTuned:
     """Run SFTTrainer once and measure it.
 
@@ -181,15 +239,13 @@ def fine_tune(
             of the model's own type, with ``bf16=False`` in ``settings``, need no casts around every product: faster,
             and updates smaller than the type's resolution are lost.
         callbacks: further ``TrainerCallback`` objects.
-        resume: go on from the newest checkpoint in ``settings.output_dir``. The figures then cover the new part.
 
     Raises:
         GuideError: the model is wrapped by PEFT already, it has none of the layers that the adapter names, there is
-            nothing to train on or to resume, or ``adapter_dtype`` without an adapter.
+            nothing to train on, or ``adapter_dtype`` without an adapter.
     """
     from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
     from transformers.trainer_callback import PrinterCallback
-    from transformers.trainer_utils import get_last_checkpoint
     from trl import SFTTrainer
 
     if hasattr(model, "peft_config"):
@@ -203,9 +259,6 @@ def fine_tune(
         raise GuideError(f"target_modules={wanted}: {type(model).__name__} has none; see model.named_modules()")
     if not len(rows):
         raise GuideError("the training data has 0 rows; check the split and the filter that made it")
-    if resume and not (Path(settings.output_dir).is_dir() and get_last_checkpoint(settings.output_dir)):
-        fix = "train once with save_strategy='epoch' or 'steps'"
-        raise GuideError(f"{settings.output_dir}: no checkpoint to resume from; {fix}")
     gc.collect()  # an earlier trainer holds reference cycles, and through them gigabytes on the device
     seed_all(settings.seed)
     meter = step_meter()
@@ -234,7 +287,7 @@ def fine_tune(
     device = "cpu" if settings.use_cpu else "cuda"
     with peak_memory(device) as peak, _put_back(library, before):
         began = time.perf_counter()
-        trainer.train(resume_from_checkpoint=resume or None)
+        trainer.train()
         seconds = time.perf_counter() - began
     result = FineTuned(trainer.model, seconds=seconds, peak_bytes=peak.bytes, peak_what=peak.what)
     result.trainable, result.total = trainable_parameters(trainer.model)

@@ -14,34 +14,23 @@ In reading order:
   Llama-2 format.
 - ``tiny``: The tiny model of the course: a real Llama and its BPE tokenizer, trained on this machine in well under a
   minute.
+- ``sources``: Where the weights or the config.json of a model, or the rows of a data set, lie that a reader names by
+  one word.
+- ``hub``: What a Hugging Face name is, whether the hub can be reached, and models with Python of their own: refused.
 - ``real``: A real chat model by one word: ``smollm2``, 135 million parameters under Apache-2.0, small enough for a
   CPU.
-- ``config_json``: The configuration of a model by one word, as plain fields: no weights, no torch, no transformers,
-  no code of others.
 - ``described``: The description of any model that transformers knows: its own class, built on the meta device, and what
   that holds.
-- ``weightless``: Run a model that has no weights: every size and stride is there, no number is, and nothing takes
-  memory.
 - ``families``: The sizes of each family of models as config.json spells them, and the tensors that its layers hold.
 - ``quantized``: The bytes that a checkpoint stores for a matrix, from the ``quantization_config`` of its config.json.
-- ``trust``: Models that bring their own Python: refused before anything of them runs.
 - ``states``: Memory arithmetic of training: what has to be stored for every weight, trained or frozen.
-- ``activations``: Activations: what the forward pass keeps for the backward pass, tensor by tensor, and what is held
-  for a moment.
 - ``step``: The peak of a training step: what is in memory at each moment that can be the largest, and which one is.
-- ``sharded``: Training with FSDP: what a shard of everything costs, and what is gathered whole for a moment.
 - ``work``: The work asked of a model: how it is trained or run, and on how much text.
 - ``memory_planner``: Will it fit? The memory of one GPU at the peak of training, generating or serving, and the
   largest batch.
-- ``memory_plot``: The stacked plot of memory plans against the memory of the GPU.
-- ``limits``: The limits of a plan: the memory of one device, and the ways in which a model can be split at all.
-- ``norm_activations``: Activations that norms keep for the backward pass; and GPT-2 and OPT, whose LayerNorm autocast
-  computes in fp32.
 - ``placement``: Plan a device map: which module of a model goes to which device, for any model and any budgets,
   without weights.
-- ``placement_reasons``: Read a device map: why each device holds what it holds, tables, and a strip of layers for
-  each device.
-- ``pipeline_schedules``: Schedules of the GPUs over which a model is spread: computed ones, and real spans.
+- ``pipeline_schedules``: Schedules of the GPUs over which a model is spread, computed.
 - ``evaluation``: A model's answers, and how often they are right word for word.
 """
 
@@ -51,24 +40,27 @@ from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.models.columns import held_out_pair, training_rows
-    from rocm_guide.models.config_json import config_fields
     from rocm_guide.models.course_data import chat
     from rocm_guide.models.evaluation import answer, exact_match
     from rocm_guide.models.layer import SizesError
     from rocm_guide.models.load import checkpoint, load_data, load_model, load_tokenizer, meta_model
-    from rocm_guide.models.memory_planner import Fit, fit
-    from rocm_guide.models.memory_plot import draw_fit
-    from rocm_guide.models.pipeline_schedules import busy_share, layer_spans, pipeline_schedule, sharded_schedule
-    from rocm_guide.models.placement import STRATEGIES, Placement, PlacementError, pieces_of, plan_placement
-    from rocm_guide.models.placement_reasons import (
+    from rocm_guide.models.memory_planner import Fit, draw_fit, fit
+    from rocm_guide.models.pipeline_schedules import busy_share, pipeline_schedule, sharded_schedule
+    from rocm_guide.models.placement import (
+        STRATEGIES,
+        Placement,
+        PlacementError,
         bytes_by_device,
         draw_placement,
         explain_placement,
         memory_table,
+        pieces_of,
+        plan_placement,
         runs_of,
     )
     from rocm_guide.models.shapes import SHAPES, config_of
     from rocm_guide.models.sizes import LORA_TARGETS, lora_parameters, sizes_of
+    from rocm_guide.models.sources import config_fields
     from rocm_guide.models.states import training_state_bytes
     from rocm_guide.models.step import step_moments
     from rocm_guide.models.work import FitError, Workload
@@ -96,7 +88,6 @@ __all__ = [
     "explain_placement",
     "fit",
     "held_out_pair",
-    "layer_spans",
     "load_data",
     "load_model",
     "load_tokenizer",
@@ -121,14 +112,12 @@ __getattr__, __dir__ = lazy_names(
     "load",
     "columns",
     "course_data",
-    "config_json",
+    "sources",
     "states",
     "step",
     "work",
     "memory_planner",
-    "memory_plot",
     "placement",
-    "placement_reasons",
     "pipeline_schedules",
     "evaluation",
 )

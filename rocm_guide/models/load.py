@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.models.config_json import config_fields, with_ready_kernel
 from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.hub import hub_errors, reach
 from rocm_guide.models.layer import SizesError
 from rocm_guide.models.shapes import config_of
-from rocm_guide.models.sources import checked_source, data_format
+from rocm_guide.models.sources import checked_source, config_fields, data_format, with_ready_kernel
 from rocm_guide.models.tiny import tiny_folder
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def load_model(
         seed: of the tiny model's training, and of random weights.
         options: passed to ``from_pretrained`` for a hub id or a folder (``attn_implementation``, ``device_map``, …).
             A GPTQ or AWQ checkpoint in a folder gets a kernel that need not be compiled
-            (:func:`rocm_guide.models.config_json.with_ready_kernel`) where ``quantization_config`` names none.
+            (:func:`rocm_guide.models.sources.with_ready_kernel`) where ``quantization_config`` names none.
 
     Raises:
         GuideError: the spec means nothing, the model brings Python code of its own, the hub cannot be reached and the

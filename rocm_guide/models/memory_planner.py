@@ -3,17 +3,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from cdna.predict.specs import HardwareError, gpu
+from rocm_guide.common.plots import PALETTE, stacked_bars
+from rocm_guide.models.families import FAMILIES
 from rocm_guide.models.layer import Layer
-from rocm_guide.models.limits import budget_of, check_split
-from rocm_guide.models.sharded import sharded_moments
 from rocm_guide.models.sizes import Sizes, sizes_of
-from rocm_guide.models.step import frozen_bytes, step_moments
+from rocm_guide.models.step import frozen_bytes, sharded_moments, step_moments
 from rocm_guide.models.work import FitError, Workload
 
-__all__ = ["FRAGMENTED", "RANKS", "SHARE", "Fit", "fit", "served_cache"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["FRAGMENTED", "RANKS", "SHARE", "Fit", "draw_fit", "fit", "served_cache", "trains"]
+
+#: More than any machine has today: a slip of the keyboard is not to be answered with a plan.
+MOST_GPUS = 100_000
+
+
+def budget_of(name: str, memory_gb: float | None = None) -> tuple[str, int]:
+    """Return (name of the GPU, bytes of one of its devices); ``memory_gb`` in 10^9 bytes goes before the table.
+
+    Raises:
+        FitError, HardwareError: a GPU that is not known and no memory given, or a memory that means nothing.
+
+    >>> budget_of("mi250x"), budget_of("W7900", 48)
+    (('MI250X', 68702699520), ('W7900', 48000000000))
+    """
+    if memory_gb is None:
+        spec = gpu(name)
+        return spec.name, spec.memory_bytes // spec.devices
+    if not 0 < memory_gb < 1e6:
+        fix = f"give the memory of one {name} in GB, more than 0 and less than a million"
+        raise FitError(f"memory={memory_gb:g} GB: {fix}")
+    with suppress(HardwareError):  # of a card that is not in the table, its memory is all that a plan needs
+        name = gpu(name).name
+    return name, round(memory_gb * 1e9)
+
+
+def check_split(sizes: Sizes, work: Workload, count: int, fsdp: bool) -> None:
+    """Refuse what cannot run, whatever the memory.
+
+    Raises:
+        FitError: no GPU; more tokens than the model has positions for; FSDP without training or a second GPU; a tensor
+            parallelism that the heads do not divide by; quantised weights that should be trained; a family whose
+            training is not counted.
+    """
+    if not isinstance(count, int) or not 1 <= count <= MOST_GPUS:
+        raise FitError(f"count={count}: a plan is for one GPU or more, up to {MOST_GPUS:,}")
+    if sizes.positions is not None and work.seq > sizes.positions:
+        raise FitError(
+            f"seq={work.seq}: this model ({sizes.family}) has learned {sizes.positions:,} positions, and a longer text "
+            f"cannot run; give {sizes.positions} or less"
+        )
+    training = work.method in ("full", "lora", "qlora")
+    if fsdp and (count < 2 or not training):
+        said = f"fsdp with count={count}, method={work.method}"
+        raise FitError(f"{said}: sharding is planned for training on 2 or more GPUs")
+    if fsdp and work.offloading:
+        raise FitError(f"offloading={work.offloading} with fsdp: not counted here; leave it out")
+    if work.method == "serve" and not _divides(sizes, count):
+        others = ", ".join(str(n) for n in range(1, 129) if _divides(sizes, n))
+        raise FitError(
+            f"count={count}: tensor parallelism has to divide the {sizes.heads} heads and {sizes.kv_heads} KV heads of "
+            f"this model; serve it on {others}"
+        )
+    if work.method == "full" and sizes.quantised:
+        fix = "they cannot be trained; take lora, or the bf16 model"
+        raise FitError(f"method=full with weights stored as {sizes.stored_as}: {fix}")
+    if training and not trains(sizes):
+        why = "its attention keeps all scores (softcapping)" if sizes.family == "gemma2" else "it has layers of its own"
+        fix = "what they keep for the backward pass is not counted here; plan inference or serve"
+        raise FitError(f"{sizes.family}: {why}; {fix}")
+
+
+def trains(sizes: Sizes) -> bool:
+    """Return whether the activations of a training step are counted for this family."""
+    return sizes.family in FAMILIES and sizes.family != "gemma2"
+
+
+def _divides(sizes: Sizes, count: int) -> bool:
+    """Return whether every GPU gets whole heads; KV heads are copied where there are fewer of them than GPUs (vLLM)."""
+    kv = sizes.kv_heads
+    return sizes.heads % count == 0 and (kv % count == 0 or count % kv == 0)
+
 
 #: Outside torch's allocator: the driver's context, loaded kernels, libraries. 0.8 GB for one process on an H100 with
 #: torch 2.11 (benchmarks/results/fit_cases.md); NCCL's buffers come on top with several GPUs.
@@ -245,3 +322,56 @@ def _moments(shape: Sizes, work: Workload, count: int, fsdp: bool) -> dict[str, 
 def _overhead(peak: int, count: int, work: Workload) -> dict[str, int]:
     context = CONTEXT_BYTES + (NCCL_BYTES if count > 1 else 0)
     return {"context": context, "fragmentation": 0 if work.method == "serve" else round(FRAGMENTED * peak)}
+
+
+_GROUPS = {
+    "parameters": "parameters",
+    "adapter": "parameters",
+    "gathered": "gathered by FSDP",
+    "gradients": "gradients",
+    "DDP buckets": "gradients",
+    "optimizer": "optimizer",
+    "activations": "activations",
+    "weight casts": "activations",
+    "unpacked weights": "activations",
+    "loss": "logits and loss",
+    "logits": "logits and loss",
+    "KV cache": "KV cache",
+}
+#: One colour for each kind, whichever of them a plot has.
+_COLOURS = {
+    "parameters": PALETTE[0],
+    "gradients": PALETTE[1],
+    "optimizer": PALETTE[2],
+    "activations": PALETTE[3],
+    "logits and loss": PALETTE[4],
+    "overhead": PALETTE[5],
+    "gathered by FSDP": PALETTE[6],
+    "KV cache": PALETTE[7],
+}
+
+
+def draw_fit(plans: Mapping[str, Fit], *, title: str = "Memory of one GPU at its peak", ax: Axes | None = None) -> Axes:
+    """Draw one column for each plan, stacked by part, with the GPU's memory as a line.
+
+    All plans must be for the same GPU; the total that stands on a column is what the device must have.
+    """
+    parts: dict[str, dict[str, float]] = {}
+    for label, plan in plans.items():
+        column = dict.fromkeys([*_GROUPS.values(), "overhead"], 0.0)
+        for name, size in {**plan.parts, **plan.overhead}.items():
+            column[_GROUPS.get(name, "overhead")] += size / 1e9
+        parts[label] = column
+    used = [kind for kind in next(iter(parts.values())) if any(column[kind] for column in parts.values())]
+    parts = {label: {kind: column[kind] for kind in used} for label, column in parts.items()}
+    plan = next(iter(plans.values()))
+    limit = (f"one {plan.gpu}: {plan.budget / 1e9:.0f} GB", plan.budget / 1e9)
+    ax = stacked_bars(parts, unit="GB", title=title, limit=limit, hardware="computed", ax=ax)
+    for kind, container in zip(used, ax.containers, strict=True):
+        for patch in container:
+            patch.set_facecolor(_COLOURS[kind])
+    # Room for the legend above the columns and the line.
+    highest = max(plan.budget / 1e9, *(sum(column.values()) for column in parts.values()))
+    ax.set(ylim=(0, 1.32 * highest), xlim=(-0.55, max(len(parts), 3) - 0.45))
+    ax.legend(ncols=4, fontsize=8, loc="upper left")
+    return ax

@@ -1,18 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Schedules of the GPUs over which a model is spread: computed ones, and real spans."""
+"""Schedules of the GPUs over which a model is spread, computed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.common.device import clock
 
-if TYPE_CHECKING:
-    import torch
-
-__all__ = ["busy_share", "layer_spans", "pipeline_schedule", "sharded_schedule"]
+__all__ = ["busy_share", "pipeline_schedule", "sharded_schedule"]
 
 Lanes = dict[str, list[tuple[float, float, str]]]
 
@@ -80,47 +75,3 @@ def busy_share(lanes: Mapping[str, list[tuple[float, float, str]]]) -> float:
     spans = [span for lane in lanes.values() for span in lane]
     length = max(s + d for s, d, _ in spans) - min(s for s, _, _ in spans)
     return sum(d for _, d, kind in spans if kind != "gather") / (length * len(lanes))
-
-
-def layer_spans(
-    model: Any, devices: Mapping[str, Any], inputs: torch.Tensor
-) -> dict[Any, list[tuple[float, float, str]]]:
-    """Measure one forward pass: when each layer ran, waiting for the device after each, by the device that holds it.
-
-    Args:
-        model: a causal language model, dispatched or not.
-        devices: module name -> device, for the layers to watch.
-        inputs: token ids of shape (batch, tokens), on the device where the model takes them.
-
-    Returns:
-        device -> [(start, seconds, "forward")]; the first start is 0.
-    """
-    import torch
-
-    began: dict[str, float] = {}
-    spans: dict[Any, list[tuple[float, float, str]]] = {device: [] for device in devices.values()}
-    handles = []
-
-    def now(device: Any) -> float:
-        return clock(f"cuda:{device}" if isinstance(device, int) else "cpu")
-
-    for name, device in devices.items():
-        layer = model.get_submodule(name)
-
-        def before(*_: Any, name: str = name, device: Any = device) -> None:
-            began[name] = now(device)
-
-        def after(*_: Any, name: str = name, device: Any = device) -> None:
-            spans[device].append((began[name], now(device) - began[name], "forward"))
-
-        # "prepend": before Accelerate's own hook, which brings offloaded weights back, so that this is timed too.
-        handles += [layer.register_forward_pre_hook(before, prepend=True), layer.register_forward_hook(after)]
-    with torch.inference_mode():
-        model(inputs, logits_to_keep=1)  # warm-up
-        for lane in spans.values():
-            lane.clear()
-        model(inputs, logits_to_keep=1)
-    for handle in handles:
-        handle.remove()
-    start = min(s for lane in spans.values() for s, _, _ in lane)
-    return {device: [(s - start, d, kind) for s, d, kind in lane] for device, lane in spans.items()}

@@ -5,8 +5,6 @@ In reading order:
 
 - ``grid``: Weights as small integers: the grid, rounding to it, and the error that this costs. The start of every
   method here.
-- ``formats``: The formats that need no calibration, side by side: what each does to the output of every layer.
-  Notebook 12.
 - ``gptq``: GPTQ: round one column of weights at a time and let the columns still to come make up for the error.
 - ``awq``: AWQ: make the important columns larger before rounding, and divide by the same factor afterwards.
 - ``int8``: LLM.int8(): products of 8-bit integers for almost everything, 16 bits for the few columns with outliers.
@@ -33,7 +31,6 @@ from rocm_guide.common.base import lazy_names
 if TYPE_CHECKING:
     from rocm_guide.quantize.awq import awq_grid, rounded, search_clip, search_scales
     from rocm_guide.quantize.budget import decode_bound, linear_weights, serving_bytes
-    from rocm_guide.quantize.formats import format_errors
     from rocm_guide.quantize.gptq import hessian
     from rocm_guide.quantize.grid import (
         QuantizationError,
@@ -44,7 +41,7 @@ if TYPE_CHECKING:
         round_to_nearest,
     )
     from rocm_guide.quantize.held_out import divergence, drift, expectations, held_out_rows, perplexity
-    from rocm_guide.quantize.int8 import int8_linear, outlier_columns, quantize_rows
+    from rocm_guide.quantize.int8 import format_errors, int8_linear, outlier_columns, quantize_rows
     from rocm_guide.quantize.nf4 import code_book, code_book_bits, dequantize_blocks, on_a_border, quantize_blocks
     from rocm_guide.quantize.scores import case_table, measure, model_bytes, table
     from rocm_guide.quantize.small_floats import (
@@ -98,5 +95,5 @@ __all__ = [
 ]
 
 __getattr__, __dir__ = lazy_names(
-    __name__, "grid", "formats", "gptq", "awq", "int8", "nf4", "small_floats", "held_out", "scores", "budget"
+    __name__, "grid", "gptq", "awq", "int8", "nf4", "small_floats", "held_out", "scores", "budget"
 )

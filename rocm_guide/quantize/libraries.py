@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cdna.children import call_in_child
-from rocm_guide.models.trust import refuse_remote_code
+from rocm_guide.models.hub import refuse_remote_code
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS, QUANTISED_READERS
 from rocm_guide.quantize.calibration import calibration_samples, linear_layers
 from rocm_guide.quantize.grid import QuantizationError, check_grid

@@ -10,14 +10,8 @@ In reading order:
 - ``client``: One streamed request to an OpenAI-compatible server, with the time of every piece; and what the server
   calls itself.
 - ``load_test``: Put load on a server: users who wait for their answer (closed loop) or arrivals that do not (open
-  loop).
-- ``load_results``: The results of a server's measurement: percentiles with their spread, throughput, goodput; one JSON,
-  one picture.
-- ``bench``: Measure a server from one call, with a well-known client where one is installed: the engine of
-  `rocm-guide bench`.
+  loop); what they got, as tables, plots and a file.
 - ``sizing``: The users that a card serves: blocks of the KV cache that fit beside the weights. Computed, notebook 18.
-- ``gateway``: A gateway in front of servers, as in production, small enough to read: key, limits, metrics, several
-  replicas.
 - ``vllm``: vLLM on MI300X in words: the flags that matter, the container, a Kubernetes manifest, and TGI's names for
   the same.
 - ``generate``: Generate and look closely: time of every token with and without the KV cache, batches against single
@@ -30,12 +24,9 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
-    from rocm_guide.serve.bench import measure_server
-    from rocm_guide.serve.gateway import start_gateway
     from rocm_guide.serve.generate import InferenceError, continuations, generate_timed, largest_difference
     from rocm_guide.serve.generate_cost import forward_flops, kv_cache_bytes
-    from rocm_guide.serve.load_results import Limits, draw_levels, level_table, write_results
-    from rocm_guide.serve.load_test import Plan
+    from rocm_guide.serve.load_test import Limits, Plan, draw_levels, level_table, measure_server, write_results
     from rocm_guide.serve.served_checkpoints import ServingError, merge_adapter, read_checkpoint
     from rocm_guide.serve.server import Server, start_server
     from rocm_guide.serve.sizing import serving_table, size_server
@@ -64,7 +55,6 @@ __all__ = [
     "read_checkpoint",
     "serving_table",
     "size_server",
-    "start_gateway",
     "start_server",
     "write_results",
 ]
@@ -74,10 +64,7 @@ __getattr__, __dir__ = lazy_names(
     "served_checkpoints",
     "server",
     "load_test",
-    "load_results",
-    "bench",
     "sizing",
-    "gateway",
     "vllm",
     "generate",
     "generate_cost",

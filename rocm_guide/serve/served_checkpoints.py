@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from rocm_guide.common.base import GuideError, read_regular, shown, write_text
-from rocm_guide.models.config_json import with_ready_kernel
+from rocm_guide.models.hub import LARGEST_CONFIG, refuse_remote_code
 from rocm_guide.models.real import REAL, real_folder
-from rocm_guide.models.trust import LARGEST_CONFIG, refuse_remote_code
+from rocm_guide.models.sources import with_ready_kernel
 
 __all__ = ["Checkpoint", "ServingError", "merge_adapter", "read_checkpoint"]
 
@@ -92,7 +92,7 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
 
     Raises:
         ServingError: nothing there that a server could load; the message says what is missing and how to save it.
-        GuideError: it names Python code of its own (see :func:`rocm_guide.models.trust.refuse_remote_code`).
+        GuideError: it names Python code of its own (see :func:`rocm_guide.models.hub.refuse_remote_code`).
     """
     path = real_folder(str(folder)) if str(folder) in REAL else Path(folder).expanduser()
     if not str(folder).strip() or not path.is_dir():

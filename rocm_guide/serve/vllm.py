@@ -51,7 +51,7 @@ FROM_TGI = (
     ("--num-shard 8", "--tensor-parallel-size 8"),
     ("--max-total-tokens 8192", "--max-model-len 8192"),
     ("--max-batch-prefill-tokens 8192", "--max-num-batched-tokens 8192"),
-    ("--max-concurrent-requests 128", "--max-num-seqs 128, and a limit at the gateway"),
+    ("--max-concurrent-requests 128", "--max-num-seqs 128, and a limit in front of it"),
     ("--cuda-memory-fraction 0.9", "--gpu-memory-utilization 0.9"),
     ("--quantize fp8", "--quantization fp8"),
     ("POST /generate {inputs, parameters}", "POST /v1/completions {prompt, max_tokens, …}"),

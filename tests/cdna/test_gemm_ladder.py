@@ -10,7 +10,6 @@ from cdna.examples.gemm_ladder import RUNGS
 
 
 def test_the_notebook_shows_these_kernels_whole():
-    """`rocm-guide measure` times what the reader has seen."""
     notebook = Path(__file__).parents[2] / "notebooks/31_gemm_kernels.ipynb"
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     shown = [n for c in cells if c["cell_type"] == "code" for n in ast.parse("".join(c["source"])).body]

@@ -46,17 +46,15 @@ LINES += [line for line, _ in hub.__main__.EXAMPLES]
 ENDS = {
     "rocm-guide serve": (1, "the server has ended by itself"),
     "rocm-guide ck check document_prose 3840x4096x4096 --set": (1, "[FAIL] KPerBlock=24"),
-    "rocm-guide measure --out": (2, "no GPU here"),
     "rocm-guide tunable tune": (2, "GPU"),
 }
 #: Findings about this machine are no fault of the example's.
 OF_THE_MACHINE = ("rocm-guide doctor", "rocm-guide system check", "python -m hub")
-OBJDUMP = ("rocm-guide faults code", "rocm-guide faults read")
+OBJDUMP = ("rocm-guide faults read",)
 
 #: Not executed here, and why.
 PARSED = {
     "python -m course table --check": "compiles every kernel; tests/kernels/test_resource_table.py compares the table",
-    "python -m course predict 'ladder tiled'": "writes the library's own file; test_predictions.py has one of its own",
 }
 
 KERNELS = """
@@ -188,8 +186,6 @@ def folder(tmp_path, make_notebook):
 
     (work / "advisory-database/vulns").mkdir(parents=True)
     (work / "benchmarks/results").mkdir(parents=True)
-    for name in ("my-gpu.json", "benchmarks/results/measure_h200.json"):
-        shutil.copy(ROOT / "benchmarks/results/measure_h200.json", work / name)
 
     shutil.copytree(tiny_folder(), run := work / "runs/my-model")
     write_passport(

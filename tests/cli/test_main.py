@@ -137,36 +137,6 @@ def test_a_command_interrupted_leaves_130(tmp_path, make_notebook):
     assert process.returncode == 130 and errors.startswith("stopped; not done: 01")
 
 
-@pytest.mark.parametrize(("shell", "start"), [("bash", ".bashrc"), ("zsh", ".zshrc"), ("fish", None)])
-def test_completion_is_installed_and_says_every_file_that_it_wrote(tmp_path, shell, start):
-    import os
-
-    done = cli("--install-completion", shell, env=dict(os.environ, HOME=str(tmp_path)))
-    written = {str(p) for p in tmp_path.rglob("*") if p.is_file()}
-    assert done.returncode == 0 and len(written) == 1 + (start is not None)
-    assert all(f"{name}" in done.stdout for name in written) and done.stdout.count("\n") == 1
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-@pytest.mark.parametrize("home", ["/proc/1/nowhere", "file/below"])
-def test_completion_in_a_home_that_cannot_be_written_is_one_line(tmp_path, shell, home):
-    import os
-
-    (tmp_path / "file").write_text("")
-    done = cli("--install-completion", shell, env=dict(os.environ, HOME=str(tmp_path / home)))
-    assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1
-    assert f"--install-completion {shell}: " in done.stderr and home in done.stderr
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
-def test_completion_writes_nothing_where_the_script_cannot_lie(tmp_path):
-    import os
-
-    (tmp_path / ".bash_completions").write_text("")
-    done = cli("--install-completion", "bash", env=dict(os.environ, HOME=str(tmp_path)))
-    assert done.returncode == 2 and not (tmp_path / ".bashrc").exists()
-
-
 def test_authors_commands_are_called_otherwise_and_need_a_clone(monkeypatch, capsys):
     from rocm_guide.cli import main as program
 

@@ -8,26 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-import matplotlib as mpl
 import pytest
 
 from cdna.predict.published import accuracy, caveat
 from cdna.predict.times import LEFT_OUT
-from rocm_guide.observe.measure.compare import draw_merged
-from rocm_guide.observe.measure.predictions import read_predictions
+from rocm_guide.observe.predict import LEFT_OUT as LAUNCHES
 from rocm_guide.tune.ck.grid import LEFT_OUT as CK
 
 ROOT = Path(__file__).parents[2]
 INSPECT = ("cdna.cli.main", "inspect", "double.py::double", "--run")
-MEASURE = ("rocm_guide.cli.main", "measure")
 SEARCH = ("rocm_guide.cli.main", "ck", "search", "512x512x512", "--top", "2")
-SHIPPED = str(ROOT / "benchmarks/results/measure_h200.json")
-CASES = tuple(dict.fromkeys(p.left_out for p in read_predictions().values()))
 #: Command -> words of its bound and of its likely time, and what its models do not charge.
 SHOWN = {
     INSPECT: ("takes at least", "likely ", (LEFT_OUT["launch"],)),
-    (*MEASURE, "--list"): ("no launch takes less", "MI300X, likely:", CASES),
-    (*MEASURE, "--merge", SHIPPED): ("no launch takes less", "MI300X, likely:", CASES),
     SEARCH: ("bound", "likely", (CK,)),
     ("cdna.predict.published",): (
         "bound",
@@ -42,14 +35,11 @@ SHOWS = {
     "cdna/cdna/cli/inspect/text.py": INSPECT,
     "cdna/cdna/predict/published.py": ("cdna.predict.published",),
     "rocm_guide/cli/ck.py": SEARCH,
-    "rocm_guide/cli/measure/command.py": (*MEASURE, "--list"),
-    "rocm_guide/observe/measure/compare.py": (*MEASURE, "--merge", SHIPPED),
 }
 MODELS = {
     "cdna/cdna/predict/achieved.py",
     "cdna/cdna/predict/gemm_prediction.py",
     "cdna/cdna/predict/times.py",
-    "rocm_guide/observe/measure/predict.py",
     "rocm_guide/tune/ck/grid.py",
 }
 
@@ -101,7 +91,6 @@ def test_whatever_predicts_a_time_is_in_these_tables():
     ("command", "bound", "likely", "not_charged"),
     [
         (INSPECT, "model_us", "likely_us", {LEFT_OUT["launch"]}),
-        ((*MEASURE, "--list"), "us", "likely_us", {*CASES}),
         (SEARCH, "bound_seconds", "likely_seconds", {CK}),
     ],
 )
@@ -112,20 +101,12 @@ def test_in_json_too(folder, command, bound, likely, not_charged):
     assert {row["caveat"] for row in rows} == {caveat(text) for text in not_charged}
 
 
-def test_in_a_plot_too():
-    with mpl.rc_context():
-        ax = draw_merged([json.loads(Path(SHIPPED).read_text())])
-    said = " ".join([*(t.get_text() for t in ax.get_legend().get_texts()), " ".join(ax.get_xlabel().split())])
-    for words in ("MI300X: likely", f"median error {accuracy().median:.0%}", "predicted by the model", *CASES):
-        assert words in said
-
-
-@pytest.mark.parametrize("text", [*LEFT_OUT.values(), *CASES, CK])
+@pytest.mark.parametrize("text", [*LEFT_OUT.values(), CK, LAUNCHES])
 def test_what_is_left_out_names_what_every_model_lacks(text):
     # No model fetches a line twice; all but the sum of bytes have a clock, which falls under load.
     assert "lines fetched twice" in text and ("clock below its peak" in text or "everything but" in text)
 
 
 def test_each_kind_of_prediction_has_words_of_its_own():
-    texts = [*LEFT_OUT.values(), CK, *CASES]
-    assert len(CASES) == 2 and LEFT_OUT["rung"] in CASES and len({*texts}) == len(texts) - 1
+    texts = [*LEFT_OUT.values(), CK, LAUNCHES]
+    assert len({*texts}) == len(texts)

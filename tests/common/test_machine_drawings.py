@@ -9,7 +9,7 @@ from cdna.explain.banks import bank_access
 from cdna.isa.kernel import parse_asm
 from cdna.predict import loop_budget
 from cdna.step.timeline import Span, Timeline
-from rocm_guide.common.drawn_machine_code import draw_banks, draw_budget, draw_lane_map, draw_waves
+from rocm_guide.common.drawn_gpus import draw_banks, draw_budget, draw_lane_map, draw_waves
 
 mpl.use("Agg")
 LOOP = '.amdgcn_target "amdgcn-amd-amdhsa--gfx942"\nf:\nL1:\n v_add_f32 v7, v7, v7\n s_cbranch_scc1 L1\n s_endpgm\n'

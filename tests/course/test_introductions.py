@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_guide.cli.copying.names import public_helpers
-from rocm_guide.cli.introductions import introduced_in, introductions, notebook_of
+from rocm_guide.cli.copying.scan import public_helpers
+from rocm_guide.cli.lessons import introductions, notebook_of
 from rocm_guide.common.base import GuideError
 
 COURSE = Path(__file__).parents[2] / "notebooks"
@@ -19,7 +19,6 @@ def test_helpers_of_the_course():
     assert notebook_of("cdna.elf.msgpack.decode", found) == ""
     introduced = [name for name in public_helpers() if notebook_of(name, found)]
     assert len(introduced) > 250
-    assert introduced_in("tune.tunableop.planner.plan", COURSE) == "17 (tunableop)"
 
 
 @pytest.mark.parametrize(
@@ -35,14 +34,14 @@ def test_helpers_of_the_course():
 def test_ways_to_import(make_notebook, code):
     make_notebook("03_first", "import torch  # rocm_guide.models.load.load_model")
     make_notebook("07_later", "from rocm_guide.models.load import load_model")
-    path = make_notebook("05_this", code)
-    assert introduced_in("rocm_guide.models.load.load_model", path.parent) == "05 (this)"
-    assert introduced_in("models.load.load_data", path.parent) == ""
+    found = introductions(make_notebook("05_this", code).parent)
+    assert notebook_of("rocm_guide.models.load.load_model", found) == "05 (this)"
+    assert notebook_of("models.load.load_data", found) == ""
 
 
 def test_a_module_imported_in_an_earlier_cell_counts(make_notebook):
     path = make_notebook("05_this", "from rocm_guide.models import load", "load.load_model('tiny')")
-    assert introduced_in("models.load.load_model", path.parent) == "05 (this)"
+    assert notebook_of("models.load.load_model", introductions(path.parent)) == "05 (this)"
 
 
 def test_a_cell_that_is_not_python_is_named(make_notebook):

@@ -12,8 +12,8 @@ from rocm_guide.exercises import debugging_faults, profiling, system_tuning
 from rocm_guide.observe.profiling.amd.reader import read_profile, roofline_rows
 from rocm_guide.observe.profiling.torch_trace.summary import summarize
 from rocm_guide.observe.system.apply import apply_settings
+from rocm_guide.observe.system.machine import wanted_settings
 from rocm_guide.observe.system.pretend import pretend_machine
-from rocm_guide.observe.system.settings import wanted_settings
 
 SAMPLES = Path(__file__).parents[2] / "notebooks" / "recorded"
 

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from rocm_guide.finetune import loopback
-from rocm_guide.finetune.loopback import LoopbackError, loopback_answers, require_loopback
+from rocm_guide.finetune import all_reduce as loopback
+from rocm_guide.finetune.all_reduce import LoopbackError, loopback_answers, require_loopback
 
 AS_ROOT = ["unshare", "--map-root-user", "--net"]
 CODE = """
-from rocm_guide.finetune import loopback
+from rocm_guide.finetune import all_reduce as loopback
 assert not loopback.loopback_answers()
 loopback.require_loopback()
 assert loopback.loopback_answers()

@@ -4,8 +4,7 @@
 import pytest
 import torch
 
-from rocm_guide.finetune.sft import sft_settings
-from rocm_guide.finetune.spread import across_devices
+from rocm_guide.finetune.sft import across_devices, sft_settings
 from rocm_guide.models.load import load_data, load_model
 
 SENTENCE = "Expected all tensors to be on the same device"

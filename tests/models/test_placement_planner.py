@@ -11,12 +11,15 @@ import pytest
 import torch
 
 from rocm_guide.models.load import meta_model
-from rocm_guide.models.placement import STRATEGIES, PlacementError, pieces_of, plan_placement
-from rocm_guide.models.placement_reasons import (
+from rocm_guide.models.placement import (
+    STRATEGIES,
+    PlacementError,
     bytes_by_device,
     draw_placement,
     explain_placement,
     memory_table,
+    pieces_of,
+    plan_placement,
     runs_of,
 )
 

@@ -11,16 +11,15 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig
 
-import rocm_guide.models.activations as activations
+import rocm_guide.models.step as activations
 from rocm_guide.common.base import GuideError
 from rocm_guide.models import step
 from rocm_guide.models.memory_planner import fit, generate_moments
 from rocm_guide.models.quantized import NF4_BYTES
 from rocm_guide.models.shapes import SHAPES, config_of
-from rocm_guide.models.sharded import sharded_moments
 from rocm_guide.models.sizes import LORA_TARGETS as SEVEN
 from rocm_guide.models.sizes import sizes_of
-from rocm_guide.models.step import step_moments, work_states
+from rocm_guide.models.step import sharded_moments, step_moments, work_states
 from rocm_guide.models.work import FitError, Workload
 from tests.models.live_bytes import training_step
 
@@ -216,7 +215,7 @@ def test_a_plot_gives_a_kind_the_same_colour_in_every_plan() -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from rocm_guide.models.memory_plot import draw_fit
+    from rocm_guide.models.memory_planner import draw_fit
 
     config, work = config_of("llama-2-7b"), Workload("full", 1, 2048, precision="mixed")
     axes = [draw_fit({"a": fit(config, work, count=2, fsdp=shards)}) for shards in (False, True)]

@@ -11,8 +11,8 @@ import pytest
 from rocm_guide.common.base import GuideError
 from rocm_guide.finetune.torchtune.config import model_on_disk
 from rocm_guide.models import real
-from rocm_guide.models.config_json import config_fields
 from rocm_guide.models.load import checkpoint, load_data, load_model, load_tokenizer, meta_model
+from rocm_guide.models.sources import config_fields
 from rocm_guide.models.tiny import tiny_folder
 from rocm_guide.serve.served_checkpoints import read_checkpoint
 from tests.in_turn import in_turn

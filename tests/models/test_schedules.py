@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Schedules of pipelines and of FSDP, real spans, and FSDP in two processes against one."""
+"""Schedules of pipelines and of FSDP."""
 
 from __future__ import annotations
 
 import itertools
 
 import pytest
-import torch
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.models.pipeline_schedules import busy_share, layer_spans, pipeline_schedule, sharded_schedule
+from rocm_guide.models.pipeline_schedules import busy_share, pipeline_schedule, sharded_schedule
 
 
 @pytest.mark.parametrize(("gpus", "micro"), list(itertools.product((1, 2, 4, 7), (1, 2, 8))))
@@ -41,21 +40,3 @@ def test_schedules_of_nothing(arguments: tuple[int, int]) -> None:
     for schedule in (pipeline_schedule, sharded_schedule):
         with pytest.raises(GuideError, match="one or more"):
             schedule(*arguments)
-
-
-def test_layer_spans_sees_every_layer_once_and_leaves_no_hook() -> None:
-    class Two(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)])
-
-        def forward(self, x: torch.Tensor, logits_to_keep: int = 0) -> torch.Tensor:
-            for layer in self.layers:
-                x = layer(x)
-            return x
-
-    model = Two()
-    spans = layer_spans(model, {"layers.0": "cpu", "layers.1": "disk"}, torch.ones(2, 4))
-    assert {device: len(row) for device, row in spans.items()} == {"cpu": 1, "disk": 1}
-    assert spans["cpu"][0][0] == 0 and spans["disk"][0][0] >= spans["cpu"][0][1]
-    assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in model.layers)

@@ -6,13 +6,13 @@ from __future__ import annotations
 import pytest
 from transformers import AutoConfig
 
-from rocm_guide.models.config_json import config_fields
 from rocm_guide.models.families import FAMILIES
 from rocm_guide.models.layer import Layer, SizesError
 from rocm_guide.models.load import meta_model
 from rocm_guide.models.quantized import stored
 from rocm_guide.models.shapes import SHAPES, config_of
 from rocm_guide.models.sizes import LORA_TARGETS, lora_parameters, sizes_of
+from rocm_guide.models.sources import config_fields
 from rocm_guide.quantize.grid import bits_per_weight
 
 BASE = {

@@ -18,7 +18,7 @@ from course.parameters import parameters_for, parameters_of
 from course.pool import child_environment
 from rocm_guide.cli.lessons import catalogue, read_notebook
 from rocm_guide.common.base import GuideError
-from rocm_guide.finetune.resident import start_fork
+from tests.forks import start_fork
 from tests.in_turn import everything, turn
 from tests.own_data import PREFERENCES, families, write_layouts
 

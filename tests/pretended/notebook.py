@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.finetune.resident import start_fork
+from tests.forks import start_fork
 from tests.notebooks.cells import code_cells, new_room, run_cell
 from tests.pretended.left_out import LEFT_OUT, SHRUNK, SMALL, UNPROVEN, LeftOut
 

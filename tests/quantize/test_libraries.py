@@ -14,9 +14,9 @@ from packaging.requirements import Requirement
 
 from cdna.children import ChildError
 from rocm_guide.finetune.sft import fine_tune, recipe, sft_settings
-from rocm_guide.models.config_json import READY_KERNELS
 from rocm_guide.models.evaluation import exact_match
 from rocm_guide.models.load import load_data, load_model
+from rocm_guide.models.sources import READY_KERNELS
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
 from rocm_guide.quantize.awq import awq_grid, search_clip, search_scales
 from rocm_guide.quantize.calibration import calibration_samples, joined_samples, layer_inputs, linear_errors

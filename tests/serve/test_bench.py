@@ -8,10 +8,8 @@ import sys
 
 import pytest
 
-from rocm_guide.serve.bench import measure_server
 from rocm_guide.serve.client import Answer
-from rocm_guide.serve.load_results import Limits, percentile, summarize_run, with_spread
-from rocm_guide.serve.load_test import Plan, Run
+from rocm_guide.serve.load_test import Limits, Plan, Run, measure_server, percentile, summarize_run, with_spread
 from rocm_guide.serve.served_checkpoints import ServingError
 from tests.serve.fake_server import fake_server
 

@@ -13,9 +13,8 @@ import threading
 
 import pytest
 
-from rocm_guide.serve.bench import measure_server
 from rocm_guide.serve.client import KEY, look_at
-from rocm_guide.serve.load_test import Plan
+from rocm_guide.serve.load_test import Plan, measure_server
 from rocm_guide.serve.served_checkpoints import ServingError
 from tests.serve.fake_server import fake_server
 from tests.serve.hostile_servers import ANSWERS, GOOD, PAGES, cookies, hostile_server, redirect
@@ -24,7 +23,7 @@ from tests.serve.test_bench import PLAN
 CLIENT = """
 import json, re, sys
 from rocm_guide.common.base import GuideError
-from rocm_guide.serve.bench import measure_server
+from rocm_guide.serve.load_test import measure_server
 from rocm_guide.serve.load_test import Plan
 for line in sys.stdin:
     url, plan = json.loads(line)

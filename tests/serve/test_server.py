@@ -24,8 +24,7 @@ from cdna.children import ChildError
 from rocm_guide.models.load import load_model
 from rocm_guide.models.tiny import tiny_folder
 from rocm_guide.serve import server as serving
-from rocm_guide.serve.bench import measure_server
-from rocm_guide.serve.load_test import Plan
+from rocm_guide.serve.load_test import Plan, measure_server
 from rocm_guide.serve.served_checkpoints import Checkpoint, ServingError
 from rocm_guide.serve.server import answers_health, free_port, pick_engine, server_command, start_server
 from tests.serve.fake_server import fake_server
@@ -286,7 +285,7 @@ def test_the_command_lines_of_both_engines():
 
 
 def test_a_run_is_named_as_for_the_passport(tmp_path, monkeypatch):
-    from rocm_guide.cli.serving.serve import serve
+    from rocm_guide.cli.serve import serve
 
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setenv("ROCM_GUIDE_RUNS", str(tmp_path / "runs"))

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rocm_guide.cli.copying.names import is_machinery, public_helpers
 from rocm_guide.cli.copying.scan import (
     FOUNDATION,
     PACKAGE,
@@ -23,8 +22,10 @@ from rocm_guide.cli.copying.scan import (
     Module,
     Statement,
     constant_for,
+    is_machinery,
     names_in_examples,
     names_used,
+    public_helpers,
     scan,
 )
 from rocm_guide.common.base import GuideError, package_folder, shown

@@ -65,7 +65,7 @@ def plan_command(
     """List every matrix product that a model asks for in prefill and decoding, without weights and without a GPU."""
     from cdna.cli.output import announced
     from rocm_guide.common.base import GuideError, write_text
-    from rocm_guide.models.config_json import config_fields
+    from rocm_guide.models.sources import config_fields
     from rocm_guide.tune.tunableop.cost import tuning_seconds
     from rocm_guide.tune.tunableop.planner import plan
 

@@ -7,9 +7,6 @@ In reading order:
 - ``tokenizer``: A part of ours for torchtune: in a configuration, `_component_` may name anything that can be
   imported.
 - ``run``: Run torchtune's command line and its recipes, in processes of their own, and read what they measured.
-- ``resident``: A process that has torchtune imported, so that a ``tune`` line takes a moment.
-- ``results``: The output of a torchtune recipe: a log of figures, and an epoch folder to be sorted before it is
-  loaded.
 """
 
 from typing import TYPE_CHECKING
@@ -18,15 +15,20 @@ from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.finetune.torchtune.config import lora_config, model_on_disk, write_config, write_rows
-    from rocm_guide.finetune.torchtune.resident import close_torchtune
-    from rocm_guide.finetune.torchtune.results import split_epoch
-    from rocm_guide.finetune.torchtune.run import TuneError, gloo_recipe, processes_for, run_recipe, tune, tune_line
+    from rocm_guide.finetune.torchtune.run import (
+        TuneError,
+        gloo_recipe,
+        processes_for,
+        run_recipe,
+        split_epoch,
+        tune,
+        tune_line,
+    )
     from rocm_guide.finetune.torchtune.tokenizer import ChatTokenizer
 
 __all__ = [
     "ChatTokenizer",
     "TuneError",
-    "close_torchtune",
     "gloo_recipe",
     "lora_config",
     "model_on_disk",
@@ -39,4 +41,4 @@ __all__ = [
     "write_rows",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, "config", "tokenizer", "run", "resident", "results")
+__getattr__, __dir__ = lazy_names(__name__, "config", "tokenizer", "run")

@@ -3,23 +3,80 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-import tempfile
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.common.base import GuideError, write_text
-from rocm_guide.finetune.loopback import require_loopback
+from rocm_guide.common.base import GuideError, whole_file, write_text
+from rocm_guide.finetune.all_reduce import require_loopback
 from rocm_guide.finetune.torchtune.config import write_config
-from rocm_guide.finetune.torchtune.resident import start_tune
-from rocm_guide.finetune.torchtune.results import read_metrics
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
 
-__all__ = ["TuneError", "gloo_recipe", "processes_for", "run_recipe", "tune", "tune_line"]
+__all__ = ["TuneError", "gloo_recipe", "processes_for", "run_recipe", "split_epoch", "tune", "tune_line"]
+
+
+def read_metrics(path: str | Path) -> list[dict[str, float]]:
+    """Read the lines of torchtune's ``DiskLogger`` as dictionaries: ``step``, ``loss``, ``lr``, ….
+
+    A last line that is still being written is left out.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as d:
+    ...     _ = Path(d, "m.txt").write_text("Step 1 | loss:2.5 lr:0.1 \\nStep 2 | loss:1.")
+    ...     read_metrics(f"{d}/m.txt")
+    [{'step': 1.0, 'loss': 2.5, 'lr': 0.1}]
+    """
+    path = Path(path)
+    found = []
+    for line in path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []:
+        step, bar, rest = line.removeprefix("Step ").partition(" | ")
+        pairs = [item.rpartition(":") for item in rest.split()]
+        try:
+            found.append({"step": float(step), **{name: float(value) for name, _, value in pairs if name}})
+        except ValueError as e:
+            raise GuideError(f"{path.name}: {line[:80]!r} is no line of torchtune's DiskLogger") from e
+        if not bar:
+            raise GuideError(f"{path.name}: {line[:80]!r} is no line of torchtune's DiskLogger")
+    return found
+
+
+def split_epoch(epoch: str | Path, output: str | Path) -> tuple[Path, Path]:
+    """Sort a LoRA recipe's epoch folder into two folders that mean one thing each: (merged model, adapter).
+
+    torchtune writes both into one. Transformers, seeing merged weights *and* an adapter there, loads the first and
+    applies the second on top: the update counts twice. Files are linked where the file system can, else copied.
+
+    Raises:
+        GuideError: the folder holds no merged weights, or no adapter.
+    """
+    epoch, output = Path(epoch), Path(output)
+    files = [p for p in sorted(epoch.iterdir()) if p.is_file()] if epoch.is_dir() else []
+    adapter = [p for p in files if p.name.startswith("adapter_")]
+    model = [p for p in files if p not in adapter and p.suffix not in (".bin", ".pt")]
+    if not any(p.suffix == ".safetensors" for p in adapter) or not any(p.suffix == ".safetensors" for p in model):
+        raise GuideError(f"{epoch}: not the epoch folder of a LoRA recipe; it lies in output_dir and is called epoch_0")
+    folders = (output / "merged", output / "adapter")
+    for folder, members in zip(folders, (model, adapter), strict=True):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for file in members:
+            try:
+                os.link(file, folder / file.name)
+            except OSError:
+                with whole_file(folder / file.name) as part:
+                    shutil.copy2(file, part)
+    return folders
+
+
+_TUNE = (sys.executable, "-m", "torchtune._cli.tune")
 
 
 class TuneError(GuideError):
@@ -61,21 +118,21 @@ def tune(*arguments: str, folder: str | Path = ".", timeout: float = 1800) -> st
     rocm_guide.finetune.torchtune.run.TuneError: tune --unsupported: tune: error: unrecognized arguments: --unsupported
     """
     shown = " ".join(("tune", *arguments))
-    with tempfile.TemporaryDirectory() as scratch:
-        out, err = (write_text(Path(scratch) / name, "") for name in ("out", "err"))
-        child = start_tune(arguments, Path(folder), OWN_FOLDERS["torchtune"].environment(), out, err)
-        until = time.monotonic() + timeout
-        try:
-            while child.poll() is None:
-                if time.monotonic() > until:
-                    raise TuneError(f"{shown}: no end after {timeout:g} s; raise timeout, or look at what it waits for")
-                time.sleep(0.02)
-        finally:
-            _end(child)
-        said, complaint = (p.read_text(encoding="utf-8", errors="replace") for p in (out, err))
-    if child.returncode:
-        raise TuneError(f"{shown}: {_reason(complaint or said)}")
-    return said
+    try:
+        done = subprocess.run(
+            [*_TUNE, *arguments],
+            cwd=folder,
+            env=OWN_FOLDERS["torchtune"].environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired as e:
+        raise TuneError(f"{shown}: no end after {timeout:g} s; raise timeout, or look at what it waits for") from e
+    if done.returncode:
+        raise TuneError(f"{shown}: {_reason(done.stderr or done.stdout)}")
+    return done.stdout
 
 
 def run_recipe(
@@ -114,11 +171,12 @@ def run_recipe(
     metrics.unlink(missing_ok=True)  # the logger appends
     log = folder / "tune.log"
     began = time.perf_counter()
-    write_text(log, "")
     # Where a GPU is, FSDP takes it for the mesh of its processes, whatever `device` the configuration names.
     on_cpu = (overrides or {}).get("device", config.get("device")) == "cpu"
     unseen = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""} if on_cpu else {}
-    child = start_tune(arguments, folder, OWN_FOLDERS["torchtune"].environment() | unseen, log, log)
+    env = OWN_FOLDERS["torchtune"].environment() | unseen
+    with log.open("wb") as out:
+        child = subprocess.Popen([*_TUNE, *arguments], cwd=folder, env=env, stdout=out, stderr=subprocess.STDOUT)
     try:
         _watch(child, metrics)
     finally:
@@ -207,14 +265,14 @@ def gloo_recipe(folder: str | Path) -> tuple[str, list[tuple[str, str]]]:
     return name, edits
 
 
-def _end(child: Any) -> None:
+def _end(child: subprocess.Popen[bytes]) -> None:
     """Make sure that a line does not outlive the wish for it."""
     if child.poll() is None:
         child.terminate()
         child.wait()
 
 
-def _watch(child: Any, metrics: Path) -> None:
+def _watch(child: subprocess.Popen[bytes], metrics: Path) -> None:
     """Move a progress bar along with the log until the process ends."""
     from tqdm.auto import tqdm
 

@@ -123,7 +123,7 @@ def layer_errors(reference: Any, suspect: Any, inputs: dict[str, Any]) -> dict[s
     """
     import torch
 
-    from rocm_guide.observe.debugging.wrong.capture import capture_calls, copy_tensors, tensors_of
+    from rocm_guide.observe.debugging.wrong.compare import capture_calls, copy_tensors, tensors_of
 
     def error(a: Any, b: Any) -> float:
         x, y = tensors_of(a)[0].double(), tensors_of(b)[0].double()

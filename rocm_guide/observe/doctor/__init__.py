@@ -4,7 +4,6 @@
 In reading order:
 
 - ``software``: The single checks behind `rocm-guide doctor`: each looks at one thing and says what to do about it.
-- ``resources``: The doctor's checks of the machine itself: memory, disk, cache folder.
 - ``own_folders``: Libraries that lie in folders of their own: which, where, and how they get there.
 - ``diagnosis``: Is this machine ready for the course? `preflight()` for notebooks, `diagnose()` for `rocm-guide
   doctor`.

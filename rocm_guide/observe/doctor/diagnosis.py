@@ -14,8 +14,17 @@ from cdna.checks import Check, Status
 from rocm_guide.common.base import GuideError, cache_folder
 from rocm_guide.common.host import memory_available
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
-from rocm_guide.observe.doctor.resources import check_cache, check_disk, check_host, check_memory
-from rocm_guide.observe.doctor.software import check_accelerator, check_libraries, check_python, check_rocm_tools, pins
+from rocm_guide.observe.doctor.software import (
+    check_accelerator,
+    check_cache,
+    check_disk,
+    check_host,
+    check_libraries,
+    check_memory,
+    check_python,
+    check_rocm_tools,
+    pins,
+)
 from rocm_guide.observe.system.audit import check_numa
 
 __all__ = ["PreflightError", "checks_as_dict", "diagnose", "libraries", "preflight"]

@@ -4,9 +4,7 @@
 In reading order:
 
 - ``machine``: The machine that the settings live on: files below a root, tools on a path, environment variables.
-- ``settings``: The settings that can be changed: what they are now, how to change them, how to put them back.
 - ``audit``: Look at everything that makes an MI300X machine slow or unsteady; needs no root and changes nothing.
-- ``saved``: The file that remembers what the settings were.
 - ``apply``: Set, check and reset what a machine needs for steady results, and leave it as it was.
 - ``pretend``: A pretended MI300X machine in a folder: kernel files, and tools that edit them as the driver would.
 """
@@ -16,12 +14,10 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
-    from rocm_guide.observe.system.apply import Outcome, apply_settings, reset_settings
+    from rocm_guide.observe.system.apply import Outcome, apply_settings, load_state, reset_settings, state_path
     from rocm_guide.observe.system.audit import affinity_hints, check_system
-    from rocm_guide.observe.system.machine import Machine, SystemSettingError
+    from rocm_guide.observe.system.machine import Machine, SystemSettingError, every_setting, wanted_settings
     from rocm_guide.observe.system.pretend import photograph, pretend_machine
-    from rocm_guide.observe.system.saved import load_state, state_path
-    from rocm_guide.observe.system.settings import every_setting, wanted_settings
 
 __all__ = [
     "Machine",
@@ -39,4 +35,4 @@ __all__ = [
     "wanted_settings",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, "machine", "settings", "audit", "saved", "apply", "pretend")
+__getattr__, __dir__ = lazy_names(__name__, "machine", "audit", "apply", "pretend")

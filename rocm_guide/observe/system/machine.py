@@ -13,10 +13,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from rocm_guide.common.base import GuideError
 
-__all__ = ["Machine", "SystemSettingError"]
+__all__ = ["Machine", "SystemSettingError", "every_setting", "wanted_settings"]
 
 
 class SystemSettingError(GuideError):
@@ -131,3 +132,192 @@ class Machine:
             slot = re.search(r"PCI_SLOT_NAME=(\S+)", self.read(f"{folder}/uevent") or "")
             found.setdefault(slot[1] if slot else card.name, folder)
         return [Gpu(i, bdf, folder) for i, (bdf, folder) in enumerate(found.items())]
+
+
+class Setting(Protocol):
+    """One value of the machine. ``key`` names it in the saved state, ``wanted`` is the value to set."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def wanted(self) -> str: ...
+
+    def current(self, machine: Machine) -> str:
+        """Return the value now."""
+        ...
+
+    def write(self, machine: Machine, value: str) -> None:
+        """Change it to ``value``, one that :meth:`current` returned or ``wanted``."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileSetting:
+    """A kernel file that holds the value itself, or all choices with the current one in brackets.
+
+    >>> FileSetting.chosen("always [madvise] never"), FileSetting.chosen("0")
+    ('madvise', '0')
+    """
+
+    key: str
+    file: str
+    wanted: str
+
+    @staticmethod
+    def chosen(text: str) -> str:
+        """Return the current value in the text of such a file."""
+        found = re.search(r"\[([^\]]+)\]", text)
+        return found[1] if found else text.strip()
+
+    def current(self, machine: Machine) -> str:
+        text = machine.read(self.file)
+        if text is None:
+            raise SystemSettingError(f"/{self.file}: not on this machine; nothing to set")
+        return self.chosen(text)
+
+    def write(self, machine: Machine, value: str) -> None:
+        machine.write(self.file, value)
+        if (now := self.current(machine)) != value:
+            raise SystemSettingError(f"/{self.file}: is {now!r} after writing {value!r}; the kernel refused it")
+
+
+@dataclass(frozen=True)
+class ClockLimit:
+    """Performance determinism of one GPU: an upper limit of its clock in MHz, through amd-smi or rocm-smi.
+
+    Values: "auto" (no limit), "determinism 1900", or another performance level ("high", "manual", …).
+    Source: "Performance levels and performance determinism",
+    https://rocm.docs.amd.com/projects/amdsmi/en/latest/conceptual/perf-determinism.html.
+    """
+
+    key: str
+    gpu: Gpu
+    wanted: str
+
+    def current(self, machine: Machine) -> str:
+        level = machine.read(f"{self.gpu.folder}/power_dpm_force_performance_level")
+        if level is None:
+            raise SystemSettingError(f"GPU {self.gpu.bdf}: its performance level cannot be read; is amdgpu loaded?")
+        if level != "perf_determinism":
+            return level
+        table = machine.read(f"{self.gpu.folder}/pp_od_clk_voltage") or ""
+        # OD_SCLK: / 0: 500Mhz / 1: 1900Mhz: the second line is the limit.
+        limit = re.search(r"OD_SCLK:\s*0:\s*\d+\s*mhz\s*1:\s*(\d+)\s*mhz", table, re.I)
+        return f"determinism {limit[1]}" if limit else "determinism"
+
+    def commands(self, machine: Machine, value: str) -> list[list[str]]:
+        """Return the commands that set ``value``. amd-smi first: rocm-smi has been in maintenance since ROCm 7.0.
+
+        Raises:
+            SystemSettingError: neither tool is there, or a value that it cannot set.
+        """
+        amd, rocm = machine.find("amd-smi"), machine.find("rocm-smi")
+        if not amd and not rocm:
+            raise SystemSettingError("neither amd-smi nor rocm-smi is installed; they come with ROCm (/opt/rocm/bin)")
+        which = ["--gpu", self.gpu.bdf] if amd else ["-d", str(self.gpu.index)]
+        word, _, limit = value.partition(" ")
+        if word == "determinism":
+            if not limit.isdigit():
+                raise SystemSettingError(f"GPU {self.gpu.bdf}: the clock limit is not known; set it anew by hand")
+            if amd:
+                return [["amd-smi", "set", *which, "--perf-determinism", limit]]
+            return [["rocm-smi", *which, "--setperfdeterminism", limit, "--autorespond", "y"]]
+        # Leaving determinism also lifts the clock limit; setting another level alone would leave the limit behind.
+        if amd:
+            leave = ["amd-smi", "reset", *which, "--perf-determinism"]
+            level = ["amd-smi", "set", *which, "--perf-level", word.upper()]
+        else:
+            leave = ["rocm-smi", *which, "--resetperfdeterminism"]
+            level = ["rocm-smi", *which, "--setperflevel", word]
+        return [leave] if word == "auto" else [leave, level]
+
+    def write(self, machine: Machine, value: str) -> None:
+        for command in self.commands(machine, value):
+            machine.run(command)
+        if (now := self.current(machine)) != value:
+            raise SystemSettingError(f"GPU {self.gpu.bdf}: {now!r} after setting {value!r}; the firmware refused it")
+
+
+def wanted_settings(
+    machine: Machine,
+    *,
+    clock: int | None = 1900,
+    numa: bool = True,
+    hugepages: str | None = None,
+    power_cap: int | None = None,
+    partition: str | None = None,
+) -> list[Setting]:
+    """Return the settings to make, for the GPUs and files that this machine has.
+
+    Args:
+        clock: clock limit in MHz for every GPU, None to leave the clocks alone.
+        numa: switch automatic NUMA balancing off.
+        hugepages: "always", "madvise" or "never" for transparent huge pages.
+        power_cap: watts per GPU.
+        partition: "SPX", "DPX", "QPX" or "CPX", the compute partition mode of every GPU.
+
+    Raises:
+        SystemSettingError: a value outside what the hardware takes.
+
+    Source: "AMD Instinct MI300X system optimization",
+    https://instinct.docs.amd.com/projects/amdgpu-docs/en/latest/system-optimization/mi300x.html.
+
+    >>> [s.key for s in wanted_settings(Machine(), clock=None, hugepages="always")]
+    ['numa_balancing', 'transparent_hugepage']
+    >>> wanted_settings(Machine(), clock=19)
+    Traceback (most recent call last):
+        ...
+    rocm_guide.observe.system.machine.SystemSettingError: clock=19: MHz, between 100 and 5000; the guide uses 1900 for \
+MI300X
+    """
+    if clock is not None and not 100 <= clock <= 5000:
+        raise SystemSettingError(f"clock={clock}: MHz, between 100 and 5000; the guide uses 1900 for MI300X")
+    if hugepages not in (None, "always", "madvise", "never"):
+        raise SystemSettingError(f"hugepages={hugepages!r}: choose always, madvise or never")
+    if partition is not None and partition.upper() not in ("SPX", "DPX", "TPX", "QPX", "CPX"):
+        raise SystemSettingError(f"partition={partition!r}: choose SPX, DPX, TPX, QPX or CPX")
+    found: list[Setting] = []
+    if numa:
+        found.append(FileSetting("numa_balancing", "proc/sys/kernel/numa_balancing", "0"))
+    if hugepages:
+        found.append(FileSetting("transparent_hugepage", "sys/kernel/mm/transparent_hugepage/enabled", hugepages))
+    gpus = machine.gpus() if clock or power_cap or partition else []
+    for gpu in gpus:
+        if partition:
+            file = f"{gpu.folder}/current_compute_partition"
+            found.append(FileSetting(f"partition {gpu.bdf}", file, partition.upper()))
+        if clock:
+            found.append(ClockLimit(f"clock {gpu.bdf}", gpu, f"determinism {clock}"))
+        if power_cap:
+            folder = machine.root / gpu.folder
+            cap = next((p for p in sorted(folder.glob("hwmon/hwmon*/power1_cap"))), None)
+            if cap is None:
+                raise SystemSettingError(f"GPU {gpu.bdf}: has no power cap here; leave --power-cap out")
+            name = str(cap.relative_to(machine.root))
+            most = machine.read(f"{name}_max")
+            if not power_cap > 0 or (most and most.isdigit() and power_cap * 1_000_000 > int(most)):
+                limit = f"at most {int(most) // 1_000_000}" if most and most.isdigit() else "positive"
+                raise SystemSettingError(f"power_cap={power_cap}: watts, {limit} on GPU {gpu.bdf}")
+            found.append(FileSetting(f"power {gpu.bdf}", name, str(power_cap * 1_000_000)))
+    return found
+
+
+def every_setting(machine: Machine) -> list[Setting]:
+    """Return every setting that :func:`wanted_settings` can make on this machine, for matching with saved values.
+
+    Their ``wanted`` is empty: they are for reading and for restoring.
+
+    >>> [s.key for s in every_setting(Machine())][:2]
+    ['numa_balancing', 'transparent_hugepage']
+    """
+    found: list[Setting] = [
+        FileSetting("numa_balancing", "proc/sys/kernel/numa_balancing", ""),
+        FileSetting("transparent_hugepage", "sys/kernel/mm/transparent_hugepage/enabled", ""),
+    ]
+    for gpu in machine.gpus():
+        found.append(FileSetting(f"partition {gpu.bdf}", f"{gpu.folder}/current_compute_partition", ""))
+        found.append(ClockLimit(f"clock {gpu.bdf}", gpu, ""))
+        for file in sorted((machine.root / gpu.folder).glob("hwmon/hwmon*/power1_cap"))[:1]:
+            found.append(FileSetting(f"power {gpu.bdf}", str(file.relative_to(machine.root)), ""))
+    return found

@@ -11,7 +11,6 @@ In reading order:
   way to run each.
 - ``opt``: An OPT decoder layer on the five INT8 operators: attention's products are int8 too, only norms and softmax
   are not.
-- ``checkpoint``: Write a W8A8 model as a compressed-tensors folder, the format that transformers loads and vLLM serves.
 """
 
 from typing import TYPE_CHECKING
@@ -19,15 +18,17 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
-    from rocm_guide.quantize.smoothquant.checkpoint import load_compressed, quantization_config, save_compressed
     from rocm_guide.quantize.smoothquant.folding import add_outliers, fold, input_ranges, norm_groups, smooth_model
     from rocm_guide.quantize.smoothquant.linear import (
         SCHEMES,
         Scheme,
         W8A8Linear,
         alpha_errors,
+        load_compressed,
+        quantization_config,
         quantize_model,
         quantize_weight,
+        save_compressed,
     )
     from rocm_guide.quantize.smoothquant.operators import OPERATORS, operator_table, run_operator
     from rocm_guide.quantize.smoothquant.opt import Int8OPTLayer, opt_ranges
@@ -54,4 +55,4 @@ __all__ = [
     "smooth_model",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, "folding", "linear", "operators", "opt", "checkpoint")
+__getattr__, __dir__ = lazy_names(__name__, "folding", "linear", "operators", "opt")

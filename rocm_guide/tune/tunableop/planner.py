@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.models.weightless import reason_of
+from rocm_guide.models.described import reason_of
 from rocm_guide.tune.tunableop.generation import generate_fixed, padded_length, padded_prompt
 from rocm_guide.tune.tunableop.matrices import BlasRules
 from rocm_guide.tune.tunableop.own_kernels import with_own_kernels
@@ -279,8 +279,8 @@ def plan(
         raise GuideError(f"prompt={lengths}: give one length or several, each at least 1")
     _check_size(batch, max(lengths))
     if isinstance(model, str):
-        from rocm_guide.models.config_json import config_fields
         from rocm_guide.models.load import config_from
+        from rocm_guide.models.sources import config_fields
 
         model = config_from(config_fields(model))
     from tqdm.auto import tqdm

@@ -91,7 +91,7 @@ def _attention(record: Trace, rules: BlasRules) -> Any:
 def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
     import torch
 
-    from rocm_guide.models.weightless import without_weights
+    from rocm_guide.models.described import without_weights
 
     aten = torch.ops.aten
 

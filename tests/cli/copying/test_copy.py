@@ -13,8 +13,7 @@ from statistics import median
 import pytest
 from typer.testing import CliRunner
 
-from rocm_guide.cli.copying.names import public_helpers
-from rocm_guide.cli.copying.scan import names_used, toolkit_folder
+from rocm_guide.cli.copying.scan import names_used, public_helpers, toolkit_folder
 from rocm_guide.cli.copying.writer import CopyError, copy_source, find_helper
 from rocm_guide.cli.main import app
 from rocm_guide.common.base import GuideError, package_folder
@@ -367,7 +366,7 @@ def test_unknown_helpers_are_one_line(name):
     [
         ("lora.LoRALinear", "finetune.lora.LoRALinear"),  # an old name whose last word only one helper has
         ("tune.tunableop.plan", "tune.tunableop.planner.plan"),  # as the face of the room shows it
-        ("models.draw_fit", "models.memory_plot.draw_fit"),
+        ("models.draw_fit", "models.memory_planner.draw_fit"),
         ("kernels.rows.softmax.softmax_forward", "kernels.softmax.softmax_forward"),
         ("kernels.gemm.tiled.gemm", "kernels.gemm.gemm"),
         ("kernels.int8.operators.linear_scaled", "kernels.int8_gemm.linear_scaled"),

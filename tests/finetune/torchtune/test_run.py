@@ -13,8 +13,15 @@ from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.torchtune import check_config, check_targets, check_translation
 from rocm_guide.finetune.torchtune import run
 from rocm_guide.finetune.torchtune.config import lora_config, model_on_disk, write_rows
-from rocm_guide.finetune.torchtune.results import read_metrics, split_epoch
-from rocm_guide.finetune.torchtune.run import TuneError, gloo_recipe, run_recipe, tune, tune_line
+from rocm_guide.finetune.torchtune.run import (
+    TuneError,
+    gloo_recipe,
+    read_metrics,
+    run_recipe,
+    split_epoch,
+    tune,
+    tune_line,
+)
 from rocm_guide.finetune.torchtune.tokenizer import ChatTokenizer
 from rocm_guide.models.load import load_data, load_tokenizer
 from rocm_guide.models.tiny import tiny_folder

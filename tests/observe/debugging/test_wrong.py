@@ -11,8 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.observe.debugging.wrong.capture import capture_calls
-from rocm_guide.observe.debugging.wrong.compare import first_difference
+from rocm_guide.observe.debugging.wrong.compare import capture_calls, first_difference
 from rocm_guide.observe.debugging.wrong.nans import nan_origin
 
 PLACEMENTS = 20

@@ -14,11 +14,18 @@ from packaging.requirements import Requirement
 from cdna.checks import Check
 from rocm_guide.common.base import cache_folder
 from rocm_guide.observe.doctor import diagnosis as doctor
-from rocm_guide.observe.doctor import resources as doctor_machine
+from rocm_guide.observe.doctor import software as doctor_machine
 from rocm_guide.observe.doctor import software as doctor_probes
 from rocm_guide.observe.doctor.diagnosis import PreflightError, checks_as_dict, diagnose, libraries, preflight
-from rocm_guide.observe.doctor.resources import check_cache, check_disk, check_memory
-from rocm_guide.observe.doctor.software import check_accelerator, check_libraries, check_rocm_tools, pins
+from rocm_guide.observe.doctor.software import (
+    check_accelerator,
+    check_cache,
+    check_disk,
+    check_libraries,
+    check_memory,
+    check_rocm_tools,
+    pins,
+)
 
 ROOT = Path(__file__).parents[3]
 GIB = 2**30

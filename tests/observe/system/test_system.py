@@ -17,12 +17,10 @@ import time
 import pytest
 
 from rocm_guide.observe.doctor import diagnosis as doctor
-from rocm_guide.observe.system.apply import apply_settings, reset_settings
+from rocm_guide.observe.system.apply import apply_settings, load_state, reset_settings
 from rocm_guide.observe.system.audit import affinity_hints, check_numa, check_system
-from rocm_guide.observe.system.machine import Machine, SystemSettingError
+from rocm_guide.observe.system.machine import Machine, SystemSettingError, every_setting, wanted_settings
 from rocm_guide.observe.system.pretend import ADDRESSES, photograph, pretend_machine
-from rocm_guide.observe.system.saved import load_state
-from rocm_guide.observe.system.settings import every_setting, wanted_settings
 
 
 def reset(machine, state, **more):
@@ -137,8 +135,8 @@ from pathlib import Path
 from rocm_guide.observe.system.apply import apply_settings, reset_settings
 from rocm_guide.observe.system.pretend import ADDRESSES, photograph, pretend_machine
 from rocm_guide.observe.system.machine import Machine
-from rocm_guide.observe.system.saved import load_state
-from rocm_guide.observe.system.settings import wanted_settings, every_setting
+from rocm_guide.observe.system.apply import load_state
+from rocm_guide.observe.system.machine import wanted_settings, every_setting
 machine = Machine(Path(sys.argv[1]), path=sys.argv[2], environ={})
 print("go", flush=True)
 if sys.argv[4] == "set":
@@ -195,7 +193,7 @@ def test_killed_at_every_step(tmp_path, at, monkeypatch):
         return wrapped
 
     monkeypatch.setattr(
-        "rocm_guide.observe.system.saved.write_text", fuse(__import__("rocm_guide.common.base").common.base.write_text)
+        "rocm_guide.observe.system.apply.write_text", fuse(__import__("rocm_guide.common.base").common.base.write_text)
     )
     monkeypatch.setattr(Machine, "write", fuse(Machine.write))
     monkeypatch.setattr(Machine, "run", fuse(Machine.run))

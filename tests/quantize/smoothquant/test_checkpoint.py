@@ -13,9 +13,16 @@ from rocm_guide.models.sizes import sizes_of
 from rocm_guide.quantize.grid import QuantizationError
 from rocm_guide.quantize.int8 import smoothing_scales
 from rocm_guide.quantize.libraries import add_libraries, quiet
-from rocm_guide.quantize.smoothquant.checkpoint import load_compressed, quantization_config, save_compressed
 from rocm_guide.quantize.smoothquant.folding import input_ranges, smooth_model
-from rocm_guide.quantize.smoothquant.linear import SCHEMES, W8A8Linear, quantize_model, quantize_weight
+from rocm_guide.quantize.smoothquant.linear import (
+    SCHEMES,
+    W8A8Linear,
+    load_compressed,
+    quantization_config,
+    quantize_model,
+    quantize_weight,
+    save_compressed,
+)
 
 SAMPLES = [{"input_ids": [5, 17, 3, 40, 8, 21, 33, 2]}, {"input_ids": [9, 50, 11]}]
 IDS = torch.tensor([[5, 17, 3, 40, 8, 21]])

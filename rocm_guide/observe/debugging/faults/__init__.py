@@ -3,15 +3,12 @@
 
 In reading order:
 
-- ``model``: The parts of a fault report: waves, their registers, the code around their program counters.
 - ``agent_log``: Read the report of the ROCm debug agent: which kernel faulted, at which instruction, with what in its
   registers.
 - ``dmesg``: Read the other places where a fault leaves a trace: the kernel log (dmesg) and what the ROCm runtime
   prints.
 - ``code_objects``: From the URI in a fault report to the machine code: find the code object, disassemble it, mark the
   instruction.
-- ``lanes``: The addresses that each lane of a wave touched: the step from "this kernel faulted" to "this index was
-  wrong".
 - ``verdict``: The short answer to a long report: which kernel, which instruction, which lanes, which addresses.
 - ``hunting_env``: The environment for hunting a memory fault: kernels one at a time, no allocator that hides a stray
   access.
@@ -22,7 +19,7 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
-    from rocm_guide.observe.debugging.faults.agent_log import read_report
+    from rocm_guide.observe.debugging.faults.agent_log import FaultError, read_report
     from rocm_guide.observe.debugging.faults.code_objects import (
         disassemble,
         extract_code,
@@ -32,9 +29,7 @@ if TYPE_CHECKING:
     )
     from rocm_guide.observe.debugging.faults.dmesg import read_log, scan_log
     from rocm_guide.observe.debugging.faults.hunting_env import HUNT, hunt_environment, hunting, shell_lines
-    from rocm_guide.observe.debugging.faults.lanes import lane_addresses
-    from rocm_guide.observe.debugging.faults.model import FaultError
-    from rocm_guide.observe.debugging.faults.verdict import explain_report
+    from rocm_guide.observe.debugging.faults.verdict import explain_report, lane_addresses
 
 __all__ = [
     "HUNT",
@@ -54,6 +49,4 @@ __all__ = [
     "shell_lines",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__, "model", "agent_log", "dmesg", "code_objects", "lanes", "verdict", "hunting_env"
-)
+__getattr__, __dir__ = lazy_names(__name__, "agent_log", "dmesg", "code_objects", "verdict", "hunting_env")

@@ -19,7 +19,7 @@ from urllib.parse import unquote_to_bytes
 
 from cdna.isa.text import scan_text
 from rocm_guide.common.base import open_regular, read_regular
-from rocm_guide.observe.debugging.faults.model import CodeLine, FaultError
+from rocm_guide.observe.debugging.faults.agent_log import CodeLine, FaultError
 
 __all__ = ["disassemble", "extract_code", "find_objdump", "printed_listing", "saved_name"]
 

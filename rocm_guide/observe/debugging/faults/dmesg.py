@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rocm_guide.common.base import read_regular, shown
-from rocm_guide.observe.debugging.faults.model import LARGEST_TEXT, FaultError
+from rocm_guide.observe.debugging.faults.agent_log import LARGEST_TEXT, FaultError
 
 __all__ = ["LogFault", "read_log", "scan_log"]
 

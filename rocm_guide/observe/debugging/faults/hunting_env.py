@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from rocm_guide.common.base import GuideError
 
@@ -79,23 +78,14 @@ def hunt_environment(
 
 
 @contextmanager
-def hunting(
-    *,
-    agent: str | os.PathLike[str] | None = None,
-    save_code: str | os.PathLike[str] | None = None,
-    all_waves: bool = False,
-    precise: bool = False,
-    output: str | os.PathLike[str] | None = None,
-    for_children: bool = False,
-) -> Iterator[dict[str, str]]:
+def hunting(*, for_children: bool = False) -> Iterator[dict[str, str]]:
     """Set the hunt's variables while the block runs and put back exactly what was there before, also after an error.
 
     The runtime reads them when it starts: enter the block before anything touches the GPU, or start the program as a
-    subprocess inside the block and pass ``for_children=True``. The other arguments are those of
-    :func:`hunt_environment`.
+    subprocess inside the block and pass ``for_children=True``.
 
     Raises:
-        GuideError: as :func:`hunt_environment`; the GPU runtime has started already; or the agent is not there.
+        GuideError: the GPU runtime has started already.
 
     >>> before = dict(os.environ)
     >>> with hunting() as env:
@@ -104,9 +94,7 @@ def hunting(
     >>> dict(os.environ) == before
     True
     """
-    found = hunt_environment(agent=agent, save_code=save_code, all_waves=all_waves, precise=precise, output=output)
-    if agent is not None and "/" in os.fspath(agent) and not Path(agent).exists():
-        raise GuideError(f"{os.fspath(agent)}: no such library; apt install rocm-debug-agent, or agent=None")
+    found = hunt_environment()
     torch = sys.modules.get("torch")
     if not for_children and torch is not None and torch.cuda.is_initialized():
         raise GuideError("the GPU runtime has started and read its variables; use a new process, or for_children=True")

@@ -3,7 +3,6 @@
 
 In reading order:
 
-- ``capture``: Run a model once and keep what went into and came out of every module.
 - ``compare``: Find the module that makes a model wrong: compare with a version that is right, module by module.
 - ``nans``: Find where a NaN or an infinity is born, in the forward or in the backward pass.
 """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rocm_guide.observe.debugging.wrong.capture import tensors_of
+from rocm_guide.observe.debugging.wrong.compare import tensors_of
 
 __all__ = ["nan_origin"]
 

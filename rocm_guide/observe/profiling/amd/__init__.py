@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The files that AMD's profilers write: rocprofv3's CSV, JSON, Perfetto and database files, and counters.
+"""The files that AMD's profilers write, rocprofv3's CSV and databases among them, and counters.
 
 In reading order:
 
-- ``reader``: Read the file of any AMD profiler: one door for CSV, JSON, databases, Perfetto, rocprof-compute.
-- ``rows``: Rows of a profiler's table, with errors that name the line.
+- ``reader``: Read the file of any AMD profiler: one door for CSV, databases and the folders of rocprof-compute.
 - ``rocprof_csv``: Read what AMD's kernel profilers write: rocprofv3, rocprofv2 and the old rocprof as CSV,
   rocprof-compute's tables.
-- ``rocprof_json``: Read rocprofv3's JSON: kernels, their counters, copies, of every process in the file.
-- ``perfetto``: Read the slices of a Perfetto trace (``.pftrace``), as rocprofv3 writes with ``--output-format
-  pftrace``.
-- ``rocpd``: Read rocpd databases, what rocprofv3 writes when no output format is given.
 - ``counters``: The meaning of an AMD Instinct GPU's hardware counters, and where a kernel lies under the roofline.
 """
 

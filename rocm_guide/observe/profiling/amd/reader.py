@@ -1,20 +1,116 @@
 # SPDX-License-Identifier: MIT
-"""Read the file of any AMD profiler: one door for CSV, JSON, databases, Perfetto, rocprof-compute."""
+"""Read the file of any AMD profiler: one door for CSV, databases and the folders of rocprof-compute."""
 
 from __future__ import annotations
 
 import os
+import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from rocm_guide.common.base import open_regular
 from rocm_guide.observe.profiling.amd.counters import RooflinePoint, place
-from rocm_guide.observe.profiling.amd.perfetto import read_pftrace
-from rocm_guide.observe.profiling.amd.rocpd import read_rocpd
-from rocm_guide.observe.profiling.amd.rocprof_csv import RocprofReport, read_csv
-from rocm_guide.observe.profiling.amd.rocprof_json import read_json
+from rocm_guide.observe.profiling.amd.rocprof_csv import Dispatch, RocprofReport, read_csv, report_of
 from rocm_guide.observe.profiling.torch_trace.events import TraceError
 
 __all__ = ["counter_sums", "read_profile", "roofline_rows"]
+
+_DISPATCHES = """
+    SELECT d.id, d.event_id, d.start, d.end, d.agent_id, d.group_segment_size, d.private_segment_size,
+           d.workgroup_size_x, d.workgroup_size_y, d.workgroup_size_z, d.grid_size_x, d.grid_size_y, d.grid_size_z,
+           s.display_name, s.kernel_name, s.arch_vgpr_count, s.accum_vgpr_count, s.sgpr_count
+    FROM "rocpd_kernel_dispatch{0}" d LEFT JOIN "rocpd_info_kernel_symbol{0}" s ON s.id = d.kernel_id
+    ORDER BY d.start, d.id
+"""
+_COUNTERS = """
+    SELECT e.event_id, p.symbol, SUM(e.value)
+    FROM "rocpd_pmc_event{0}" e JOIN "rocpd_info_pmc{0}" p ON p.id = e.pmc_id
+    WHERE e.event_id IS NOT NULL GROUP BY e.event_id, p.symbol
+"""
+
+
+def _number(value: Any, file: Path, what: str) -> int:
+    if type(value) is not int:
+        raise TraceError(f"{file}: {what} is {str(value)[:30]!r}, not an integer; the database is damaged")
+    return value
+
+
+def _optional(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def _read(connection: sqlite3.Connection, suffix: str, tables: set[str], file: Path) -> tuple[list[Dispatch], bool]:
+    counters: dict[Any, dict[str, float]] = {}
+    if {f"rocpd_pmc_event{suffix}", f"rocpd_info_pmc{suffix}"} <= tables:
+        for event, name, value in connection.execute(_COUNTERS.format(suffix)):
+            if type(value) not in (int, float) or value != value:
+                raise TraceError(f"{file}: a counter's value is {str(value)[:30]!r}, not a number")
+            counters.setdefault(event, {})[str(name)] = float(value)
+    found = []
+    for row in connection.execute(_DISPATCHES.format(suffix)):
+        start, end = _number(row[2], file, "start"), _number(row[3], file, "end")
+        if end < start:
+            raise TraceError(f"{file}: dispatch {row[0]} ends before it starts; the database is damaged")
+        sizes = [_number(v, file, "a size") for v in row[7:13]]
+        found.append(
+            Dispatch(
+                name=str(row[13] or row[14] or "?"),
+                start_ns=start,
+                duration_ns=end - start,
+                agent=str(row[4]),
+                workgroup=sizes[0] * sizes[1] * sizes[2],
+                grid=sizes[3] * sizes[4] * sizes[5],
+                lds=_optional(row[5]),
+                scratch=_optional(row[6]),
+                vgpr=_optional(row[15]),
+                accum_vgpr=_optional(row[16]),
+                sgpr=_optional(row[17]),
+                counters=counters.get(row[1], {}) if row[1] is not None else {},
+            )
+        )
+    return found, bool(counters)
+
+
+def read_rocpd(path: str | os.PathLike[str]) -> RocprofReport:
+    """Read the kernel dispatches, with their counters, of a rocpd database.
+
+    Raises:
+        TraceError: missing, damaged, or another kind of SQLite file.
+
+    Source: schema version 3 in rocprofiler-sdk, source/share/rocprofiler-sdk-rocpd/rocpd_tables.sql
+    (https://github.com/ROCm/rocprofiler-sdk); user's view in
+    https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using-rocpd-output-format.html.
+
+    >>> read_rocpd("missing.db")
+    Traceback (most recent call last):
+        ...
+    rocm_guide.observe.profiling.torch_trace.events.TraceError: missing.db: cannot be opened (no such file); check the \
+path
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise TraceError(f"{path}: cannot be opened (no such file); check the path")
+    dispatches: list[Dispatch] = []
+    counted = False
+    try:
+        # immutable: no lock file beside the database, and nothing in it can make SQLite write.
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as connection:
+            names = [str(r[0]) for r in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            suffixes = [m[1] for n in names if (m := re.fullmatch(r"rocpd_kernel_dispatch(\w*)", n))]
+            tables = set(names)
+            for suffix in suffixes:
+                if f"rocpd_info_kernel_symbol{suffix}" in tables:
+                    found, some = _read(connection, suffix, tables, path)
+                    dispatches += found
+                    counted |= some
+    except (sqlite3.Error, OverflowError, UnicodeDecodeError) as e:
+        raise TraceError(f"{path}: not a readable database ({e}); copy the file again") from e
+    if not suffixes:
+        raise TraceError(f"{path}: no rocpd_kernel_dispatch table in it; pass a *_results.db that rocprofv3 wrote")
+    return report_of(path.name, "counters" if counted else "kernel trace", "rocprofv3", dispatches)
 
 
 def read_profile(path: str | os.PathLike[str]) -> RocprofReport:
@@ -42,13 +138,10 @@ check the path
         raise TraceError(f"{path}: cannot be opened ({e.strerror or e}); check the path") from e
     if head.startswith(b"SQLite format 3"):
         return read_rocpd(path)
-    # A Perfetto packet begins with the byte 0x0a, which is also an empty first line of a text file.
-    if path.suffix == ".pftrace" or (head[:1] == b"\x0a" and head.lstrip()[:1] not in (b"{", b'"')):
-        return read_pftrace(path)
-    if head.lstrip()[:1] == b"{" or path.name.removesuffix(".gz").endswith(".json"):
-        if b'"traceEvents"' in head:
-            raise TraceError(f"{path}: a trace of events; read it with rocm-guide trace summary {path.name}")
-        return read_json(path)
+    if b'"traceEvents"' in head:
+        raise TraceError(f"{path}: a trace of events; read it with rocm-guide trace summary {path.name}")
+    if head.lstrip()[:1] == b"{" or path.suffix in (".json", ".pftrace"):
+        raise TraceError(f"{path}: neither CSV nor rocpd; record with rocprofv3 --output-format csv, or give no format")
     return read_csv(path)
 
 

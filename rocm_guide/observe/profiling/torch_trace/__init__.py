@@ -9,9 +9,6 @@ In reading order:
 - ``slices``: The part of a transformer that a kernel belongs to.
 - ``attribution``: From a timeline to answers: what ran, for which part of the model, and why the device stood still.
 - ``summary``: Summarise a torch.profiler trace, compare two of them.
-- ``expected``: Is the fast kernel really used? A model that silently falls back computes the right numbers, slowly.
-- ``guard``: A second torch.profiler in one process ends in a segmentation fault (torch 2.13): refuse it where it is
-  started.
 """
 
 from typing import TYPE_CHECKING
@@ -20,10 +17,19 @@ from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
     from rocm_guide.observe.profiling.torch_trace.events import TraceError, iter_events
-    from rocm_guide.observe.profiling.torch_trace.expected import check_kernels, replaced_kernels
-    from rocm_guide.observe.profiling.torch_trace.guard import NestedProfilerError, only_profiler
-    from rocm_guide.observe.profiling.torch_trace.recording import record, record_block
-    from rocm_guide.observe.profiling.torch_trace.summary import TraceSummary, compare_traces, summarize
+    from rocm_guide.observe.profiling.torch_trace.recording import (
+        NestedProfilerError,
+        only_profiler,
+        record,
+        record_block,
+    )
+    from rocm_guide.observe.profiling.torch_trace.summary import (
+        TraceSummary,
+        check_kernels,
+        compare_traces,
+        replaced_kernels,
+        summarize,
+    )
 
 __all__ = [
     "NestedProfilerError",
@@ -39,4 +45,4 @@ __all__ = [
     "summarize",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, "recording", "events", "summary", "expected", "guard")
+__getattr__, __dir__ = lazy_names(__name__, "recording", "events", "summary")

@@ -5,15 +5,54 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from rocm_guide.common.base import GuideError, whole_file
 from rocm_guide.observe.profiling.torch_trace.attribution import MARK
 from rocm_guide.observe.profiling.torch_trace.slices import module_slices
 
-__all__ = ["mark_modules", "record", "record_block"]
+__all__ = ["NestedProfilerError", "mark_modules", "only_profiler", "record", "record_block"]
+
+
+class NestedProfilerError(GuideError):
+    """The profiled program starts a profiler of its own."""
+
+
+@contextmanager
+def only_profiler(what: str) -> Iterator[None]:
+    """Refuse another torch profiler in this process during a recording: an error and no crash.
+
+    Args:
+        what: how to call the program in the error.
+
+    Raises:
+        NestedProfilerError: at the place in the program that starts the second one.
+
+    >>> import torch
+    >>> with only_profiler("train.py"), torch.profiler.profile():
+    ...     pass
+    Traceback (most recent call last):
+        ...
+    rocm_guide.observe.profiling.torch_trace.recording.NestedProfilerError: train.py starts a torch \
+profiler itself, and a process can have only one: run it without rocm-guide trace record, then rocm-guide trace \
+summary on the file that it writes
+    """
+    from torch.autograd import profiler
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise NestedProfilerError(
+            f"{what} starts a torch profiler itself, and a process can have only one: run it without rocm-guide "
+            "trace record, then rocm-guide trace summary on the file that it writes"
+        )
+
+    with ExitStack() as stack:
+        # All of torch's profilers, also those that only mark ranges, begin with one of these two.
+        for name in ("_prepare_profiler", "_enable_profiler"):
+            stack.enter_context(mock.patch.object(profiler, name, refuse))
+        yield
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`rocm-guide fit`: will this model train, generate or serve on these GPUs, and with what batch?"""
+"""`rocm-guide fit`: will this model train or answer on these GPUs, with what batch, and if not, what would fit?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdna.cli.output import say
-from rocm_guide.cli.fit.advice import advice_for
 from rocm_guide.common.base import shown
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from rocm_guide.models.placement import Placement
     from rocm_guide.models.work import Workload
 
-__all__ = ["fit"]
+__all__ = ["advice_for", "fit"]
 
 BAR = 46
 SEQ = 2048
@@ -65,10 +64,10 @@ def fit(
     say whether they fit, and the largest batch that does. Exit code 1: no.
     """
     from cdna.cli.output import announced
-    from rocm_guide.models.config_json import config_fields
     from rocm_guide.models.families import has_formula
     from rocm_guide.models.memory_planner import fit as plan_fit
     from rocm_guide.models.sizes import sizes_of
+    from rocm_guide.models.sources import config_fields
     from rocm_guide.models.work import Workload
 
     chosen = () if targets == "all" else tuple(t.strip() for t in targets.split(","))
@@ -191,7 +190,7 @@ def _print(plan: Fit, model: str, placement: Placement | None, fields: dict[str,
         advice = most if plan.largest_batch else advice_for(plan, fields)
         say(f"[FAIL] does not fit, {(plan.total - plan.allowed) / 1e9:.2f} GB too much; {advice}")
     if placement:
-        from rocm_guide.models.placement_reasons import explain_placement
+        from rocm_guide.models.placement import explain_placement
 
         say("\n".join([f"device map {placement.strategy!r}:", *explain_placement(placement)]))
 
@@ -203,7 +202,7 @@ def _draw(plan: Fit, model: str, path: Path) -> None:
 
     matplotlib.use("Agg")
     from rocm_guide.common.base import write_bytes
-    from rocm_guide.models.memory_plot import draw_fit
+    from rocm_guide.models.memory_planner import draw_fit
 
     ax = draw_fit({f"{model}\n{plan.work.method}": plan})
     kind = path.suffix.lstrip(".").lower() or "png"
@@ -214,3 +213,60 @@ def _draw(plan: Fit, model: str, path: Path) -> None:
     picture = io.BytesIO()
     ax.figure.savefig(picture, format=kind)
     write_bytes(path, picture.getvalue())
+
+
+#: Numbers of GPUs that people have: a few in one machine, then whole machines.
+_COUNTS = (2, 4, 8, 16, 32, 64)
+
+
+def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
+    """Return the changes that make one row fit, as options of the command.
+
+    First what needs nothing more: recomputing activations, sharding over the GPUs at hand, then both. Then adapters
+    instead of all weights, and more GPUs. Every change is tried as it is written.
+    """
+    from rocm_guide.common.base import GuideError
+    from rocm_guide.models.memory_planner import fit as plan_fit
+
+    work = plan.work
+    training = work.method in ("full", "lora", "qlora")
+
+    def fits(count: int = plan.count, fsdp: bool = plan.fsdp, **change: Any) -> bool:
+        memory = plan.budget / 1e9
+        try:
+            changed = replace(work, **change)
+            return plan_fit(fields, changed, gpu=plan.gpu, count=count, fsdp=fsdp, memory_gb=memory).fits
+        except GuideError:  # a count that the heads do not divide by, weights that cannot be trained
+            return False
+
+    again = {"checkpointing": True}
+    changes: list[tuple[str, dict[str, Any]]] = [("", {})]
+    if training and not work.checkpointing:
+        changes.append((" --checkpointing", again))
+    options = [text.strip() for text, change in changes if change and fits(**change)]
+    if not options and training and plan.count > 1 and not plan.fsdp:
+        options = [f"--fsdp{text}" for text, change in changes if fits(fsdp=True, **change)][:1]
+    for method in ("lora", "qlora") if training else ():
+        adapter: dict[str, Any] = {
+            "method": method,
+            "precision": "bf16",
+            "adapter_fp32": method == "lora",
+            "targets": (),
+        }
+        texts = [f"--method {method}{text}" for text, change in changes if fits(**adapter, **change)]
+        options += texts[:1] if method != work.method else []
+    shards = " --fsdp" if training else ""
+    for count in [c for c in _COUNTS if c > plan.count] if not _here(options) else ():
+        found = [text for text, change in changes if fits(count=count, fsdp=bool(shards), **change)]
+        if found:
+            options.append(f"--count {count}{shards}{found[0]}")
+            break
+    if not options and fits(seq=1):
+        options.append(f"--seq {max(2**k for k in range(work.seq.bit_length()) if fits(seq=2**k))}")
+    fix = f"these would: {', '.join(options)}" if options else "take a smaller model, or a GPU with more memory"
+    return f"not even one row does; {fix}"
+
+
+def _here(options: list[str]) -> bool:
+    # Such a change keeps the method and the number of GPUs: then more GPUs are no news.
+    return any(option.startswith(("--checkpointing", "--fsdp")) for option in options)

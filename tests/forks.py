@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Processes that have large libraries imported, and programs that run in forks of them.
 
-Importing torch, transformers and TRL takes a core for seconds, and two "machines" on one would do it for every agent
-and every worker. A fork of a process that has them imported starts at once, is a process of its own, finds nothing of
-the programs before, and shares the libraries' memory. A fork cannot use a GPU that a library has asked for while it was
-imported, so all this is for machines without one.
+Importing torch, transformers and TRL takes a core for seconds, and every test of a notebook would do it. A fork of a
+process that has them imported starts at once, is a process of its own, and finds nothing of the programs before. A fork
+cannot use a GPU that a library has asked for while it was imported.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import importlib
 import io
 import json
 import os
-import runpy
 import select
 import signal
 import subprocess
@@ -27,15 +25,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["close_libraries"]
-
 #: The folder of a fork is the first place where it looks for modules, as with ``python -m``; the resident has none.
 _START = "import sys; sys.path[:] = [p for p in sys.path if p]; import importlib; "
 _START += "getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(sys.argv[3:])"
-_START_OF_A_COPY = "import sys; sys.path.append({!r}); "  # where this file is the script that runs
 #: Set by torch itself in the process that first imports its compiler; no reason for another resident.
 _SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"
-_TORCHRUN = "torch.distributed.run"
 
 
 def serve(modules: Sequence[str]) -> None:
@@ -79,10 +73,8 @@ def _in_the_fork(order: Mapping[str, Any]) -> NoReturn:
             os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), number)
         os.chdir(order["folder"])
         sys.path.insert(0, order["folder"])
-        sys.argv = [order["name"], *order["arguments"]]
+        sys.argv = [order["module"], *order["arguments"]]
         program = importlib.import_module(order["module"])
-        if launcher := sys.modules.get(_TORCHRUN):
-            _workers_are_forks(launcher)
         code = int(program.main() or 0)
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else int(e.code is not None)
@@ -94,45 +86,6 @@ def _in_the_fork(order: Mapping[str, Any]) -> NoReturn:
         os._exit(code)
 
 
-def _workers_are_forks(launcher: Any) -> None:
-    """Let torchrun, in this process, fork its workers where it would start Python for them.
-
-    It can do that for functions; a program is made into one here.
-    """
-    told = launcher.config_from_args
-
-    def config_from_args(args: Any) -> Any:
-        config, command, words = told(args)
-        if command != sys.executable or words[:1] != ["-u"]:
-            return config, command, words
-        config.start_method = "fork"
-        return config, _run_program, words[1:]
-
-    launcher.config_from_args = config_from_args
-
-
-def _run_program(*words: str) -> None:
-    """Run ``python WORDS`` in this process: ``-m MODULE ARGUMENTS`` or ``FILE ARGUMENTS``."""
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)  # the agent's own were inherited
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        if words[0] == "-m":
-            sys.argv = list(words[1:])
-            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-        else:
-            sys.argv = list(words)
-            sys.path.insert(0, str(Path(words[0]).resolve().parent))
-            runpy.run_path(words[0], run_name="__main__")
-    except SystemExit as e:
-        if e.code:  # a function that returns has succeeded; torchrun waits for ever for one that exits without a code
-            raise
-    finally:
-        if isinstance(error := sys.exc_info()[1], Exception):  # into the log, before the agent's report
-            traceback.print_exception(error)
-            sys.stderr.flush()
-
-
 class _Resident:
     """One resident process: what it has imported, the variables it was started with, and what runs in its forks."""
 
@@ -140,10 +93,8 @@ class _Resident:
         self.modules, self.settings = tuple(modules), settings
         self.forks: dict[int, Fork] = {}
         self.lock = threading.RLock()
-        module, here = serve.__module__, Path(__file__)
-        start = _START if module != "__main__" else f"{_START_OF_A_COPY.format(str(here.parent))}{_START}"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", start, here.stem if module == "__main__" else module, serve.__name__, *modules],
+            [sys.executable, "-c", _START, serve.__module__, serve.__name__, *modules],
             env=dict(settings),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -252,7 +203,6 @@ def start_fork(
     folder: str | Path,
     out: str | Path,
     err: str | Path,
-    name: str | None = None,
 ) -> Fork:
     """Run ``module``'s ``main()`` in a fork of a process that has ``modules`` imported; it is started if there is none.
 
@@ -260,7 +210,6 @@ def start_fork(
         settings: the environment; another one gets another resident.
         folder: where it runs.
         out, err: files that exist, to which it writes.
-        name: its ``sys.argv[0]``; ``module`` when None.
     """
     settings = {key: value for key, value in settings.items() if key != _SET_BY_TORCH}
     paths = {key: str(Path(path).resolve()) for key, path in (("folder", folder), ("out", out), ("err", err))}
@@ -275,18 +224,7 @@ def start_fork(
         if not mine:
             mine = [_Resident(modules, settings)]
             _RESIDENTS.extend(mine)
-        return Fork(mine[0], {"module": module, "name": name or module, "arguments": list(arguments), **paths})
-
-
-def close_libraries(modules: Sequence[str]) -> None:
-    """End the processes that keep ``modules`` imported, when their forks have ended; the next fork gets another.
-
-    >>> close_libraries(["torch.distributed.run"])
-    """
-    with _LOCK:
-        for resident in [r for r in _RESIDENTS if r.modules == tuple(modules)]:
-            resident.end()
-            _RESIDENTS.remove(resident)
+        return Fork(mine[0], {"module": module, "arguments": list(arguments), **paths})
 
 
 def _end_all() -> None:

@@ -67,9 +67,7 @@ def bench(
     import json
 
     from rocm_guide.common.base import whole_file
-    from rocm_guide.serve.bench import measure_server
-    from rocm_guide.serve.load_results import Limits, draw_levels, level_table, write_results
-    from rocm_guide.serve.load_test import Plan
+    from rocm_guide.serve.load_test import Limits, Plan, draw_levels, level_table, measure_server, write_results
 
     levels = [int(n) for n in _numbers(users, "--users", 1, whole=True)]
     arrivals = _numbers(rates, "--rates", 0.001)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Attention, drawn: the products of one head, which query heads share keys and values, and tiles between memory and a
-compute unit.
-"""
+"""Drawings of models: LoRA and a linear layer, heads and their masks, layers on several GPUs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.drawing import arrow, box, canvas, grid
@@ -15,7 +14,60 @@ from rocm_guide.common.plots import PALETTE
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_attention", "draw_flash_tiles", "draw_heads"]
+__all__ = ["draw_attention", "draw_flash_tiles", "draw_heads", "draw_linear", "draw_lora", "draw_stages"]
+
+
+def draw_lora(inputs: int, outputs: int, rank: int, ax: Axes | None = None) -> Axes:
+    """Draw a frozen matrix of ``outputs`` x ``inputs`` numbers, and the two thin ones that LoRA trains. Notebook 01."""
+    share = rank * (inputs + outputs) / (inputs * outputs)
+    title = f"LoRA trains {rank * (inputs + outputs):,} numbers beside {inputs * outputs:,} ({share:.1%})"
+    ax = canvas(ax, 7.2, 3.0, title)
+    thin = 0.55
+    ax.text(-0.75, 1.5, "y  =", ha="center", va="center", fontsize=13)
+    box(ax, 0, 0, 3, 3, f"W\n{outputs:,} x {inputs:,}\n\nfrozen", PALETTE[6], 9.5)
+    ax.text(3.85, 1.5, "+  α / r  ·", ha="center", va="center", fontsize=12)
+    box(ax, 4.75, 0, thin, 3, "B", PALETTE[1], 11)
+    ax.text(4.75 + thin / 2, -0.3, f"{outputs:,} x {rank}\nstarts at zero", ha="center", va="top", fontsize=8.5)
+    ax.text(5.65, 1.5, "·", ha="center", va="center", fontsize=15)
+    box(ax, 6.0, 1.5 - thin / 2, 3, thin, "A", PALETTE[0], 11)
+    ax.text(7.5, 1.5 - thin / 2 - 0.15, f"{rank} x {inputs:,}\nstarts at random", ha="center", va="top", fontsize=8.5)
+    ax.text(-0.2, 1.5, "(", ha="center", va="center", fontsize=42)
+    ax.text(9.2, 1.5, ")", ha="center", va="center", fontsize=42)
+    ax.text(9.65, 1.5, "x", ha="center", va="center", fontsize=13)
+    ax.set_xlim(-1.2, 10.0)
+    ax.set_ylim(-1.0, 3.15)
+    return ax
+
+
+def draw_linear(tokens: int, inputs: int, outputs: int, ax: Axes | None = None) -> Axes:
+    """Draw ``Y = X @ W.T`` of a linear layer: one row and one column make one number. The letters are those of BLAS."""
+    ax = canvas(ax, 7.2, 3.3, f"A linear layer is a GEMM: M = {outputs:,}, N = {tokens:,}, K = {inputs:,}")
+    high, wide, deep = 1.5, 2.8, 2.2  # of X, of Y, of K
+    y = 0.35
+
+    def label(x: float, place: float, text: str) -> None:
+        ax.text(x, place, text, ha="center", va="center", fontsize=9)
+
+    box(ax, 0, y, deep, high, "X", PALETTE[0], 12)
+    box(ax, 0, y + high * 0.62, deep, 0.16, "", PALETTE[1])
+    label(deep / 2, y - 0.28, f"K = {inputs:,} input features")
+    ax.text(-0.12, y + high / 2, f"N = {tokens:,}\ntokens", ha="right", va="center", fontsize=9)
+    label(deep + 0.3, y + high / 2, "x")
+    left = deep + 0.6
+    box(ax, left, y - 0.35, wide, deep, "", PALETTE[6])
+    ax.text(
+        left + wide * 0.35, y + high / 2, "W transposed\n(stored as\nout x in)", ha="center", va="center", fontsize=9.5
+    )
+    box(ax, left + wide * 0.7, y - 0.35, 0.16, deep, "", PALETTE[1])
+    label(left + wide / 2, y + deep - 0.15, f"M = {outputs:,} output features")
+    label(left + wide + 0.3, y + high / 2, "=")
+    last = left + wide + 0.6
+    box(ax, last, y, wide, high, "Y", PALETTE[2], 12)
+    box(ax, last + wide * 0.7, y + high * 0.62, 0.16, 0.16, "", PALETTE[1])
+    label(last + wide / 2, y - 0.28, f"{tokens:,} x {outputs:,}")
+    ax.set_xlim(-1.1, last + wide + 0.1)
+    ax.set_ylim(-0.3, 2.65)
+    return ax
 
 
 def _on_or_below(colour: str, row: int, column: int) -> str:
@@ -138,4 +190,40 @@ def draw_flash_tiles(tiles: int = 5, row: int = 3, column: int = 1, ax: Axes | N
     ax.text(6.7, -1.0, "O once, at the end", ha="center", va="top", fontsize=8)
     ax.set_xlim(-0.4, 13.7)
     ax.set_ylim(-1.45, 4.85)
+    return ax
+
+
+def draw_stages(held: Mapping[Any, Sequence[str]], *, between: str, title: str, ax: Axes | None = None) -> Axes:
+    """Draw one box for each device with what it holds, in the order of the forward pass. Notebook 04.
+
+    Args:
+        held: device -> the names of its pieces, as :func:`rocm_guide.models.placement.runs_of` gives them;
+            devices that hold nothing are left out.
+        between: what goes from one device to the next, for example "hidden state".
+        title: of the drawing.
+        ax: where to draw; a new figure when None.
+
+    Raises:
+        GuideError: no device holds anything.
+    """
+    stages = [(device, names) for device, names in held.items() if names]
+    if not stages:
+        raise GuideError("held: no device holds anything; give device -> names of pieces")
+    ax = canvas(ax, 7.2, 2.2, title)
+    wide, gap = 2.4, 1.0
+    last = len(stages) - 1
+    for i, (device, names) in enumerate(stages):
+        x = i * (wide + gap)
+        label = f"GPU {device}" if isinstance(device, int) else str(device)
+        box(ax, x, 0, wide, 1.8, "\n".join(names), PALETTE[i % len(PALETTE)], 8.5)
+        ax.text(x + wide / 2, 1.95, label, ha="center", fontsize=9, fontweight="bold")
+        if i < last:
+            arrow(ax, (x + wide, 0.9), (x + wide + gap, 0.9))
+    end = last * (wide + gap) + wide
+    arrow(ax, (-0.8, 0.9), (0, 0.9), "tokens", 8)
+    arrow(ax, (end, 0.9), (end + 0.8, 0.9), "logits", 8)
+    if last:
+        ax.text(end / 2, -0.25, f"at each arrow between devices: {between}", ha="center", va="top", fontsize=8.5)
+    ax.set_xlim(-0.9, end + 0.9)
+    ax.set_ylim(-0.75, 2.3)
     return ax

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: MIT
-"""The command `rocm-guide measure`."""
