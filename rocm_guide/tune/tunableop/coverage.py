@@ -72,7 +72,7 @@ def covers(
     Raises:
         GuideError: the model or GPU is not known, or a size does not divide over the GPUs.
     """
-    if file.kind in ("tunableop", "hipblaslt log", "hipblaslt file"):
+    if file.kind in ("tunableop", "hipblaslt file"):
         if tensor_parallel != 1:
             raise GuideError(f"tensor_parallel={tensor_parallel}: a plan of PyTorch's products is for one GPU; use 1")
         return _of_plan(file, model, batch, prompt, new_tokens, pad, dtype, planned)
@@ -197,16 +197,6 @@ def padded_tokens(tokens: int, outputs: int) -> list[int]:
     return list(dict.fromkeys([tokens, fine, coarse]))
 
 
-def padded_experts(tokens: int) -> int:
-    """Return the number of tokens under which AITER looks experts up.
-
-    >>> padded_experts(300), padded_experts(40_000)
-    (512, 32768)
-    """
-    tiers = (32768, 131072)
-    return 1 << (tokens - 1).bit_length() if tokens < tiers[0] else max(t for t in tiers if t <= tokens)
-
-
 def _variant(row: Row, names: Sequence[str]) -> str:
     return ", ".join(f"{n}={v}" for n, v in zip(names, row.key[len(row.key) - len(names) :], strict=True))
 
@@ -251,48 +241,15 @@ def _aiter(
         f"{_lines(lines)}: for {arch} with {units} compute units; a {spec.name} is {spec.arch} with {spec.units}"
         for (arch, units), lines in others.items()
     ]
-    asked: dict[str, None] = {}
+    kv_heads = int(fields.get("num_key_value_heads") or fields.get("num_attention_heads") or 1)
     for layer in layers:
-        if file.kind == "aiter experts":
-            asked |= _experts_of(file, here, layer, tokens, dtype, parts, out)
-        else:
-            kv_heads = int(fields.get("num_key_value_heads") or fields.get("num_attention_heads") or 1)
-            for name, (inputs, outputs) in served_products(layer, kv_heads, parts).items():
-                for m in tokens:
-                    what = f"M={m} N={outputs} K={inputs}  {name}"
-                    if what not in asked:
-                        keys = [(p, outputs, inputs) for p in padded_tokens(m, outputs)]
-                        out.asked.append(Asked(what, *_find(file, here, keys, dtype)))
-                        asked[what] = None
-    if file.kind == "aiter experts" and not asked:
-        raise GuideError("the model has no experts, and the file is about experts; give a file of GEMMs")
+        for name, (inputs, outputs) in served_products(layer, kv_heads, parts).items():
+            for m in tokens:
+                what = f"M={m} N={outputs} K={inputs}  {name}"
+                if what not in {one.what for one in out.asked}:
+                    keys = [(p, outputs, inputs) for p in padded_tokens(m, outputs)]
+                    out.asked.append(Asked(what, *_find(file, here, keys, dtype)))
     return out
-
-
-def _experts_of(
-    file: TunedElsewhere,
-    here: Sequence[Row],
-    layer: Layer,
-    tokens: Sequence[int],
-    dtype: str,
-    parts: int,
-    out: Coverage,
-) -> dict[str, None]:
-    asked: dict[str, None] = {}
-    if not layer.experts:
-        return asked
-    hidden = next(iter(layer.expert.values()))[0]
-    inner = _share(layer.expert_inner, parts, "each expert's inner width")
-    for m in tokens:
-        sizes = (hidden, inner, layer.experts, layer.top_k)
-        what = f"token={m} model_dim={hidden} inter_dim={inner} expert={layer.experts} topk={layer.top_k}"
-        if what not in {a.what for a in out.asked}:
-            keys = list(dict.fromkeys([(m, *sizes), (padded_experts(m), *sizes)]))
-            row, note = _find(file, here, keys[-1:], dtype)  # AITER pads always, and looks nothing else up
-            note = "; ".join(filter(None, [f"as {keys[-1][0]:,} tokens" if len(keys) > 1 and row else "", note]))
-            out.asked.append(Asked(what, row, note))
-        asked[what] = None
-    return asked
 
 
 def _vllm_dtype(fields: Mapping[str, Any]) -> tuple[str | None, list[int] | None] | None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.models.weightless import reason_of
+from rocm_guide.tune.tunableop.blas_calls import BlasRules
 from rocm_guide.tune.tunableop.generation import generate_fixed, padded_length, padded_prompt
-from rocm_guide.tune.tunableop.matrices import BlasRules
 from rocm_guide.tune.tunableop.own_kernels import with_own_kernels
 from rocm_guide.tune.tunableop.recorder import Trace, record_gemms
 
