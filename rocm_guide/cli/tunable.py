@@ -93,7 +93,7 @@ def plan_command(
         typer.Option(
             metavar="FILE",
             help="Say which line of this tuned file each product gets: TunableOp's results, hipBLASLt's tuning file, "
-            "AITER's CSV, vLLM's E=…,N=….json.",
+            "or AITER's CSV of GEMMs.",
         ),
     ] = None,
     tensor_parallel: Annotated[

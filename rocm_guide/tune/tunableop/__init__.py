@@ -11,7 +11,7 @@ In reading order:
 - ``own_kernels``: What the layers of a quantised checkpoint ask BLAS for.
 - ``files``: Read, write, merge and subtract files, and say why PyTorch would refuse one.
 - ``tuning``: Tune a list of products on one GPU or several, stop at any time, go on where it stopped.
-- ``tuned_elsewhere``: What other tuners leave: hipBLASLt's tuning file, vLLM's tiles for experts, AITER's GEMMs.
+- ``tuned_elsewhere``: What other tuners leave: hipBLASLt's tuning file, AITER's tuned GEMMs.
 - ``coverage``: Which products of a model a tuned file covers, and which of its lines applies to each.
 """
 

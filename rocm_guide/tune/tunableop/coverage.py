@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: MIT
-"""Which products or experts of a model a tuned file covers, and which of its lines applies to each.
+"""Which products of a model a tuned file covers, and which of its lines applies to each.
 
-TunableOp and hipBLASLt sit below PyTorch, so what they see is the plan of the model. AITER and vLLM's tiles are used by
-a serving engine, which joins q, k, v and gate, up into one product each and cuts them over its GPUs.
+TunableOp and hipBLASLt sit below PyTorch, so what they see is the plan of the model. AITER is used by a
+serving engine, which joins q, k, v and gate, up into one product each and cuts them over its GPUs.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdna.predict import find_gpu, gpu
+from cdna.predict import gpu
 from rocm_guide.common.base import GuideError
 from rocm_guide.models.config_json import config_fields
 from rocm_guide.models.layer import Layer
-from rocm_guide.models.quantized import reader
 from rocm_guide.models.sizes import sizes_of
 from rocm_guide.tune.tunableop.gemm import Gemm
 from rocm_guide.tune.tunableop.generation import padded_length
@@ -27,7 +25,7 @@ __all__ = ["Coverage", "covers"]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One product or expert layer that a model asks for: in words, the row that applies, and a note about either."""
+    """One product that a model asks for: in words, the row that applies, and a note about either."""
 
     what: str
     row: Row | None = None
@@ -67,7 +65,7 @@ def covers(
     """Compare a tuned file with what ``model`` asks for: prefill of ``batch`` prompts, and decoding.
 
     ``planned`` goes to :func:`rocm_guide.tune.tunableop.planner.plan` for TunableOp's and hipBLASLt's files; for
-    AITER's and vLLM's the matrices of ``config.json`` count, on ``tensor_parallel`` GPUs.
+    AITER's the matrices of ``config.json`` count, on ``tensor_parallel`` GPUs.
 
     Raises:
         GuideError: the model or GPU is not known, or a size does not divide over the GPUs.
@@ -82,8 +80,6 @@ def covers(
     tokens = list(dict.fromkeys([*lengths, *([batch] if new_tokens > 1 else [])]))
     fields = config_fields(model)
     layers = [layer for layer, _ in sizes_of(fields).groups]
-    if file.kind == "vllm experts":
-        return _tiles(file, fields, layers, tokens, gpu_name, tensor_parallel)
     return _aiter(file, fields, layers, tokens, dtype, gpu_name, tensor_parallel)
 
 
@@ -249,52 +245,4 @@ def _aiter(
                 if what not in {one.what for one in out.asked}:
                     keys = [(p, outputs, inputs) for p in padded_tokens(m, outputs)]
                     out.asked.append(Asked(what, *_find(file, here, keys, dtype)))
-    return out
-
-
-def _vllm_dtype(fields: Mapping[str, Any]) -> tuple[str | None, list[int] | None] | None:
-    """Return vLLM's word for how the experts are computed, and the blocks with a scale; None where it is not known."""
-    label = reader(fields)[0]
-    recipe = fields.get("quantization_config") or {}
-    if label == "bf16":
-        return None, None
-    if recipe.get("quant_method") == "fp8":
-        return "fp8_w8a8", recipe.get("weight_block_size")
-    return ("int4_w4a16", None) if re.fullmatch(r"(gptq|awq), 4 bits", label) else None
-
-
-def _tiles(
-    file: TunedElsewhere,
-    fields: Mapping[str, Any],
-    layers: Sequence[Layer],
-    tokens: Sequence[int],
-    gpu_name: str,
-    parts: int,
-) -> Coverage:
-    out, spec, about = Coverage(), gpu(gpu_name), file.about
-    moe = [layer for layer in layers if layer.experts]
-    if not moe:
-        raise GuideError("the model has no experts, and vLLM's tiles are for experts; give a model with experts")
-    known = _vllm_dtype(fields)
-    dtype, block = known or (about["dtype"], about["block_shape"])
-    if known is None:
-        out.said.append(f"dtype={about['dtype']}: whether vLLM computes this checkpoint so is not known here")
-    same_gpu = find_gpu(about["device_name"].replace("_", " ")) is spec
-    device = about["device_name"] if same_gpu else f"AMD_Instinct_{spec.name}" if spec.arch.startswith("gfx") else "…"
-    for experts, inner in dict.fromkeys((layer.experts, layer.expert_inner) for layer in moe):
-        width = _share(inner, parts, "each expert's inner width")
-        wanted = f"E={experts},N={width},device_name={device}" + (f",dtype={dtype}" if dtype else "")
-        wanted += f",block_shape=[{block[0]},{block[1]}].json" if block else ".json"
-        fits = same_gpu and (about["E"], about["N"], about["dtype"], about["block_shape"]) == (
-            experts,
-            width,
-            dtype,
-            block,
-        )
-        for m in tokens:
-            row = min(file.rows, key=lambda r: abs(r.key[0] - m)) if fits else None
-            note = f"the nearest, of {row.key[0]:,} tokens" if row and row.key[0] != m else ""
-            out.asked.append(
-                Asked(f"E={experts} N={width}, {m} tokens", row, note if fits else f"vLLM looks for {wanted}")
-            )
     return out

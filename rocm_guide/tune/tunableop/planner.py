@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""TunableOp, PyTorch's GEMM tuner: plan every matrix product that generation asks for, without weights or a GPU.
-
-Files: tunableop_csv, tunableop_ops, tunableop_explain. Running: tunableop_run, tunableop_offline, tunableop_search.
-"""
+"""Plan every matrix product that generation asks for, without weights or a GPU."""
 
 from __future__ import annotations
 

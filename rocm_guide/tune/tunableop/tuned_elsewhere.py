@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Read what other tuners leave: hipBLASLt's tuning file, vLLM's tiles for experts, AITER's tuned GEMMs.
+"""Read what other tuners leave: hipBLASLt's tuning file and AITER's tuned GEMMs.
 
 Each line becomes a row: what it is for, and which kernel it names. What is not understood is said with its line.
 Sources: hipBLASLt, docs/how-to/how-to-use-hipblaslt-offline-tuning.rst and UserDrivenTuningParser.cpp
-(https://github.com/ROCm/rocm-libraries); vLLM, model_executor/layers/fused_moe (https://github.com/vllm-project/vllm);
-AITER, aiter/configs and ops/gemm_op_a8w8.py (https://github.com/ROCm/aiter). Read on 2026-11-27.
+(https://github.com/ROCm/rocm-libraries); AITER, aiter/configs and ops/gemm_op_a8w8.py
+(https://github.com/ROCm/aiter). Read on 2026-11-27.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.common.base import DoubledKey, GuideError, each_once, read_regular, shown
+from rocm_guide.common.base import GuideError, read_regular, shown
 from rocm_guide.tune.tunableop.files import LARGEST_FILE, parse_text
 
 __all__ = ["KINDS", "TunedElsewhere", "read_tuned"]
@@ -27,7 +26,6 @@ __all__ = ["KINDS", "TunedElsewhere", "read_tuned"]
 KINDS = {
     "tunableop": "TunableOp's results",
     "hipblaslt file": "hipBLASLt's tuning file",
-    "vllm experts": "vLLM's tiles for experts",
     "aiter gemm": "AITER's tuned GEMMs",
 }
 _BIGGEST = 2**63 - 1
@@ -56,7 +54,7 @@ class Row:
 class TunedElsewhere:
     """A file that was read: its kind (see :data:`KINDS`), rows in file order, and what was odd, a sentence each.
 
-    ``about`` are facts of the whole file: vLLM's name of it, taken apart; the columns of a CSV.
+    ``about`` are facts of the whole file, as its columns.
     """
 
     kind: str
@@ -79,7 +77,9 @@ def read_tuned(path: str | os.PathLike[str]) -> TunedElsewhere:
     except OSError as e:
         raise TunedFileError(f"{path}: cannot be read ({e.strerror or e}); give a file that a tuner wrote") from None
     if name.endswith(".json"):
-        return _vllm(text, name)
+        raise TunedFileError(
+            f"{name}: tiles of vLLM's experts are not read here; its server names the file that it lacks"
+        )
     lines = [(i, line.strip()) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     for number, line in lines:
         if not line.isprintable() and "\t" not in line:
@@ -215,67 +215,6 @@ def _hipblaslt(lines: list[tuple[int, str]], name: str) -> TunedElsewhere:
         us = _microseconds(cells["us"], "us", where) if "us" in cells else None
         _add(found, Row(number, _product(cells, where), choice, us), seen, name)
     return found
-
-
-# --- vLLM ----------------------------------------------------------------------------------------------------------
-
-_NAME = re.compile(
-    r"E=([0-9]{1,9}),N=([0-9]{1,9}),device_name=([^,]+)(?:,dtype=([^,]+))?(?:,block_shape=\[([0-9]+),([0-9]+)\])?\.json"
-)
-_TILE = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
-#: Numbers of one configuration: (name, least, must it be a power of two).
-_TILES = dict.fromkeys((*_TILE, "num_warps"), (1, True))
-_TILES |= dict.fromkeys(("GROUP_SIZE_M", "SPLIT_K", "num_stages"), (1, False))
-_TILES |= {"waves_per_eu": (0, False), "matrix_instr_nonkdim": (0, False), "kpack": (1, False)}
-
-
-def _vllm(text: str, name: str) -> TunedElsewhere:
-    """Read the tiles of one expert layer: the name says for what, each key is a number of tokens."""
-    parts = _NAME.fullmatch(name)
-    if parts is None:
-        raise TunedFileError(
-            f"{name}: vLLM looks for E=…,N=…,device_name=…[,dtype=…][,block_shape=[…,…]].json, exactly"
-        )
-    about: dict[str, Any] = {"E": int(parts[1]), "N": int(parts[2]), "device_name": parts[3], "dtype": parts[4]}
-    about["block_shape"] = [int(parts[5]), int(parts[6])] if parts[5] else None
-    try:
-        data = json.loads(text, object_pairs_hook=each_once)
-    except DoubledKey as e:
-        raise TunedFileError(f"{name}: {e}") from None
-    except (ValueError, RecursionError) as e:
-        raise TunedFileError(f"{name}:{getattr(e, 'lineno', 1)}: is no JSON ({e!s:.60}); copy the file again") from None
-    if not isinstance(data, dict) or not [k for k in data if k != "triton_version"]:
-        raise TunedFileError(f"{name}:1: holds {data!r:.40}; a file of tiles is an object: tokens and their tiles")
-    found = TunedElsewhere("vllm experts", about=about)
-    if data.pop("triton_version", None) is not None:
-        found.about["triton_version"] = "given"
-    for tokens, tiles in data.items():
-        line = _line_of(text, tokens)
-        where = f"{name}:{line}"
-        _whole(tokens, "tokens", where)
-        if not isinstance(tiles, dict):
-            raise TunedFileError(f"{where}: {shown(tokens, 20)}: {tiles!r:.40}: give the tiles, as an object")
-        if missing := [n for n in (*_TILE, "GROUP_SIZE_M") if n not in tiles]:
-            raise TunedFileError(f"{where}: the tiles for {tokens} tokens have no {missing[0]}; vLLM's kernel needs it")
-        for n, value in tiles.items():
-            if n not in _TILES:
-                found.problems.append(f"{where}: {shown(n, 40)}={value!r:.40}: a number that is not known here")
-                continue
-            least, power = _TILES[n]
-            size = _whole(value if type(value) is int else repr(value), n, where, least)
-            if power and size & (size - 1):
-                raise TunedFileError(f"{where}: {n}={size}: Triton takes powers of two")
-        rest = [f"{n}={v}" for n, v in tiles.items() if n in ("SPLIT_K", "num_warps", "num_stages")]
-        choice = " ".join(["x".join(str(tiles[n]) for n in _TILE), *rest])
-        found.rows.append(Row(line, (int(tokens),), choice))
-    if twice := [r for r in found.rows if [x.key for x in found.rows].count(r.key) > 1]:
-        raise TunedFileError(f"{name}:{twice[1].line}: {twice[1].key[0]} tokens stand twice; take one out")
-    return found
-
-
-def _line_of(text: str, key: str) -> int:
-    at = text.find(json.dumps(key))
-    return text.count("\n", 0, max(at, 0)) + 1
 
 
 # --- AITER ---------------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Files of hipBLASLt, vLLM and AITER: which line a model's products get, and what is odd is named with its line."""
+"""Files of hipBLASLt and AITER: which line a model's products get, and what is odd is named with its line."""
 
 import json
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from rocm_guide.tune.tunableop.gemm import parse_gemm
 
 SAMPLES = Path(__file__).parents[2] / "samples/tunableop/elsewhere"
 GEMMS, TUNED = SAMPLES / "a8w8_tuned_gemm.csv", SAMPLES / "hipblaslt_tuning.csv"
-TILES = SAMPLES / "E=128,N=768,device_name=AMD_Instinct_MI300X.json"
 
 
 def lines_of(path, model, **how):
@@ -76,31 +74,6 @@ def test_tensor_parallel_cuts_the_products():
         lines_of(GEMMS, "llama-3-8b", tensor_parallel=3)
 
 
-def test_vllm_takes_the_nearest_number_of_tokens_of_exactly_its_file(tmp_path):
-    found = covers(read_tuned(TILES), "qwen3-30b-a3b", prompt=[33])
-    assert [(a.row.line, a.row.choice) for a in found.asked] == [
-        (6, "64x128x64 SPLIT_K=1 num_warps=8 num_stages=2"),
-        (2, "16x64x128 num_warps=4 num_stages=2"),
-    ]
-    assert found.asked[0].note == "the nearest, of 64 tokens"
-    for options, wanted in (
-        ({"tensor_parallel": 2}, "E=128,N=384,device_name=AMD_Instinct_MI300X.json"),
-        ({"gpu_name": "MI355X"}, "E=128,N=768,device_name=AMD_Instinct_MI355X.json"),
-    ):
-        missed = covers(read_tuned(TILES), "qwen3-30b-a3b", **options).asked[0]
-        assert missed.row is None and missed.note == f"vLLM looks for {wanted}"
-    copy = tmp_path / TILES.name.replace(".json", ",dtype=fp8_w8a8,block_shape=[128,128].json")
-    shutil.copy(TILES, copy)
-    assert covers(read_tuned(copy), "qwen3-30b-a3b").covered == 0
-    fields = {"model_type": "qwen3_moe", "hidden_size": 2048, "num_experts": 128, "num_experts_per_tok": 8}
-    fields |= {"moe_intermediate_size": 768, "intermediate_size": 6144, "num_hidden_layers": 2, "head_dim": 128}
-    fields |= {"num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 1024}
-    fields |= {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
-    (tmp_path / "config.json").write_text(json.dumps(fields))
-    assert covers(read_tuned(copy), str(tmp_path)).covered == 2
-    assert covers(read_tuned(TILES), str(tmp_path)).covered == 0
-
-
 def test_hipblaslt_compares_sizes_letters_and_types():
     assert [line for line in lines_of(TUNED, "llama-3-8b").values() if line] == [2, 3]
     assert not [line for line in lines_of(TUNED, "llama-3-8b", dtype="float16").values() if line]
@@ -145,13 +118,6 @@ def test_tunableop_results_cover_the_plan_that_they_were_tuned_for(tmp_path):
         (TUNED, [(2, "T,N,0,1", "T,N,0")], "2: 35 columns where the header has 36"),
         (TUNED, [(2, "4096,128,4096", "bf16_r,128,4096")], "2: m=bf16_r"),
         (TUNED, [(3, ",411,", ",-1,")], "3: solution_index=-1"),
-        (TILES, [(3, '"BLOCK_SIZE_M": 16', '"BLOCK_SIZE_M": 24')], "2: BLOCK_SIZE_M=24: Triton takes powers of two"),
-        (TILES, [(3, '"BLOCK_SIZE_M": 16', '"BLOCK_SIZE_M": true')], "2: BLOCK_SIZE_M=True"),
-        (TILES, [(3, '"BLOCK_SIZE_M": 16, ', "")], "2: the tiles for 1 tokens have no BLOCK_SIZE_M"),
-        (TILES, [(6, '"64"', '"many"')], "6: tokens=many"),
-        (TILES, [(6, '"64"', '"1"')], "'1' stands twice"),
-        (TILES, [(6, '"64"', '"01"')], "6: 1 tokens stand twice"),
-        (TILES, [(8, "2", "2,")], ":9: is no JSON"),
     ],
 )
 def test_what_a_tuner_would_not_write_is_named_with_its_line(tmp_path, path, edits, said):
@@ -167,7 +133,6 @@ def test_what_a_tuner_would_not_write_is_named_with_its_line(tmp_path, path, edi
         (TUNED, [(3, "4096,1,4096", "4096,128,4096")], ":3: for the same as line 2: hipBLASLt keeps both"),
         (TUNED, [(1, "rotating_buffer", "schema")], ":1: column schema: not known here"),
         (TUNED, [(1, "kernel_name", "scaleE")], "an index alone counts only in the build"),
-        (TILES, [(4, '"kpack": 2', '"num_ctas": 2')], ":2: num_ctas=2: a number that is not known"),
     ],
 )
 def test_what_is_odd_is_said_and_the_rest_is_read(tmp_path, path, edits, said):
@@ -183,10 +148,7 @@ def test_what_is_odd_is_said_and_the_rest_is_read(tmp_path, path, edits, said):
         ("t.csv", "M,N,K\n1,2,3\n", "it names no kernel"),
         ("t.csv", "a,b\n", "begins with a,b; known are"),
         ("t.csv", "T,N,0,1,8,8,8\n", "begins with T,N"),
-        ("tiles.json", "{}", "vLLM looks for E="),
-        ("E=8,N=8,device_name=X,block_shape=[128, 128].json", "{}", "vLLM looks for E="),
-        ("E=8,N=8,device_name=X.json", "{}", "tokens and their tiles"),
-        ("E=8,N=8,device_name=X.json", '{"1": 5}', ":1: 1: 5: give the tiles"),
+        ("E=8,N=8,device_name=X.json", "{}", "tiles of vLLM's experts are not read here"),
     ],
 )
 def test_a_file_of_no_known_kind_is_refused(tmp_path, name, text, said):
