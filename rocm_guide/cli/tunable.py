@@ -234,8 +234,9 @@ def check(
     refused = explain_validators(parsed.validators, here) if here is not None and parsed.validators else []
     told = [(gemm.line(), describe_gemm(gemm)) for gemm in parsed.gemms.values()] if explain else []
     if as_json:
-        found = {"products": len(parsed.gemms), "tuned": len(parsed.tuned), "validators": parsed.validators}
-        found |= {"problems": parsed.problems, "refused": refused, "checked_here": here is not None}
+        found: dict[str, Any] = {"products": len(parsed.gemms), "tuned": len(parsed.tuned)}
+        found |= {"validators": parsed.validators, "problems": parsed.problems}
+        found |= {"refused": refused, "checked_here": here is not None}
         if explain:
             found["explained"] = dict(told)
         typer.echo(json.dumps(found))
