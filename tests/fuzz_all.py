@@ -233,8 +233,7 @@ def read_elsewhere(data: bytes, folder: Path) -> None:
     from rocm_guide.tune.tunableop.coverage import covers
     from rocm_guide.tune.tunableop.tuned_elsewhere import read_tuned
 
-    tiles = data.lstrip()[:1] == b"{"
-    path = folder / ("E=128,N=768,device_name=AMD_Instinct_MI300X.json" if tiles else "tuned.csv")
+    path = folder / "tuned.csv"
     path.write_bytes(data)
     found = read_tuned(path)
     assert all(row.line >= 1 and row.choice.isprintable() for row in found.rows)
@@ -257,8 +256,7 @@ def read_quantised(data: bytes, folder: Path) -> None:
 
 
 def read_gemm(data: bytes, _: Path) -> None:
-    from rocm_guide.tune.tunableop.gemm import parse_gemm
-    from rocm_guide.tune.tunableop.in_words import describe_gemm
+    from rocm_guide.tune.tunableop.gemm import describe_gemm, parse_gemm
 
     describe_gemm(parse_gemm(text_of(data)))
 
@@ -271,7 +269,7 @@ def read_state(data: bytes, folder: Path) -> None:
 
 
 def read_lengths(data: bytes, _: Path) -> None:
-    from rocm_guide.cli.tunable import options as tunable_model
+    from rocm_guide.cli import tunable as tunable_model
 
     with mock.patch.object(tunable_model, "LONGEST", 10_000):  # lists of ten million lengths are right, and slow
         tunable_model.lengths_of(text_of(data))
@@ -427,12 +425,9 @@ guide passport r --json
 guide copy common.device.seed_all --out helper.py
 guide script 02
 guide list --notebooks n
-guide tunable explain GemmTunableOp_float_NN,nn_8_8_8
-guide tunable check t.csv
+guide tunable check t.csv --explain
 guide tunable merge t.csv t.csv --out merged.csv
-guide tunable missing t.csv t.csv
-guide tunable compare t.csv t.csv --top 3
-guide tunable covers a.csv m --batch 4 --prompt 100 --new-tokens 2 --pad 8 --tensor-parallel 2 --gpu MI300X --dtype float16
+guide tunable plan m --covers a.csv --batch 4 --prompt 100 --new-tokens 2 --pad 8 --tensor-parallel 2 --gpu MI300X --dtype float16
 guide trace summary trace.json --top 5
 guide trace compare trace.json trace.json --by kernel
 guide trace kernels c.csv --gpu MI300X --dtype fp16

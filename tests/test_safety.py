@@ -728,7 +728,7 @@ def test_a_kernel_file_may_bear_the_name_of_a_library(tmp_path):
 
 @pytest.mark.parametrize("text", ["1:99999999999", "0:5", "5:1", "-3", "99999999999", "", "1,0", "1:" + "9" * 5000])
 def test_prompt_lengths_are_checked_before_a_list_is_made(text):
-    from rocm_guide.cli.tunable.options import lengths_of
+    from rocm_guide.cli.tunable import lengths_of
 
     with pytest.raises(GuideError, match="--prompt") as caught:
         lengths_of(text)

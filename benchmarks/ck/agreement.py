@@ -14,6 +14,7 @@ stored.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
 import json
 import platform
@@ -27,9 +28,8 @@ from pathlib import Path
 from cdna.hip.toolchain import HipError, banner, find_clang, run_clang
 from rocm_guide.common.base import write_text
 from rocm_guide.common.host import describe_cpu, host_facts
-from rocm_guide.tune.ck.build import VERDICT_ONLY, ck_refuses, compile_command, source_key
+from rocm_guide.tune.ck.build import VERDICT_ONLY, archive_bytes, ck_refuses, compile_command, source_key
 from rocm_guide.tune.ck.generate import kernel_source
-from rocm_guide.tune.ck.headers import headers_key
 from rocm_guide.tune.ck.instance import GemmInstance, Problem
 from rocm_guide.tune.ck.rules import check
 from tests.tune.ck.random_instances import BASES, random_instances
@@ -107,7 +107,7 @@ def store(rows: dict[int, dict[str, object]], seed: int, seconds: float) -> None
         "hardware": describe_cpu(),
         "host": host_facts(),
         "versions": {"clang": banner(tuple(find_clang())), "ck": "1.2.0", "python": platform.python_version()},
-        "headers": headers_key(),
+        "headers": hashlib.sha256(archive_bytes()).hexdigest(),
         "seed": seed,
         "instances": len(judged),
         "accepted_by_ck": sum(not row["ck"] for row in judged),

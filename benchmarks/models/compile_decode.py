@@ -198,30 +198,13 @@ def kernels(args, report: dict) -> None:
     print(json.dumps(report["output_code"]), flush=True)
 
 
-def tunableop(args, report: dict) -> None:
-    """Measure with TunableOp off and on, each in a process of its own: one product, then a small language model."""
-    from rocm_guide.tune.tunableop.experiments import compare_matmul, compare_model
-
-    size = (64, 128, 256) if args.dry else (512, 1024, 2048)
-    iterations = 50 if args.dry else 10000
-    model: dict[str, Any] = {"hidden_size": 256, "layers": 2} if args.dry else {"hidden_size": 2048, "layers": 8}
-    report["tunableop"] = {
-        "matmul": compare_matmul(*size, iterations=iterations, device=args.device, folder=args.out / "tunable"),
-        "model": compare_model(
-            device=args.device, new_tokens=8 if args.dry else 64, folder=args.out / "tunable", **model
-        ),
-    }
-    print(json.dumps(report["tunableop"])[:1500], flush=True)
-
-
 def offline(args, report: dict) -> None:
     """Check that PyTorch's offline tuner takes every line of a model's plan, written as an untuned file."""
     import torch
     from transformers import LlamaConfig
 
-    from rocm_guide.tune.tunableop.file_tools import explain_validators, missing
-    from rocm_guide.tune.tunableop.files import read_file, write_file
-    from rocm_guide.tune.tunableop.matrices import CUDA_RULES
+    from rocm_guide.tune.tunableop.blas_calls import CUDA_RULES
+    from rocm_guide.tune.tunableop.files import explain_validators, missing, read_file, write_file
     from rocm_guide.tune.tunableop.planner import plan
     from rocm_guide.tune.tunableop.tuning import tune_file
 
@@ -299,7 +282,7 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--parts", default="decoding,same_tokens_fp32,knobs,kernels,tunableop,offline")
+    parser.add_argument("--parts", default="decoding,same_tokens_fp32,knobs,kernels,offline")
     args = parser.parse_args()
     if args.plot:
         plot()
@@ -330,7 +313,6 @@ def main() -> None:
         "same_tokens_fp32": same_tokens_fp32,
         "knobs": knobs,
         "kernels": kernels,
-        "tunableop": tunableop,
         "offline": offline,
     }
     for part in args.parts.split(","):

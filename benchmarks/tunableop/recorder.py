@@ -107,8 +107,8 @@ def run_case(case: dict, args) -> dict:
     import torch
 
     from rocm_guide.models.load import meta_model
+    from rocm_guide.tune.tunableop.blas_calls import CUDA_RULES
     from rocm_guide.tune.tunableop.generation import generate_fixed, padded_prompt
-    from rocm_guide.tune.tunableop.matrices import CUDA_RULES
     from rocm_guide.tune.tunableop.recorder import record_gemms
 
     config = configs(8 if args.dry else 1)[case["model"]]
@@ -145,7 +145,7 @@ def run_experiments(args) -> dict:
     import torch
 
     from benchmarks.tunableop.experiments import experiments
-    from rocm_guide.tune.tunableop.matrices import CUDA_RULES
+    from rocm_guide.tune.tunableop.blas_calls import CUDA_RULES
     from rocm_guide.tune.tunableop.recorder import record_gemms
 
     path = Path(os.environ.get("PYTORCH_TUNABLEOP_UNTUNED_FILENAME", "none"))

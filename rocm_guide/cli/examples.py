@@ -61,21 +61,14 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "tunable plan": [
         ("rocm-guide tunable plan random:llama-3-70b --batch 8 --prompt 1:64 --out untuned.csv", "a file to tune"),
         ("rocm-guide tunable plan random:llama-3-8b --json", "for a program"),
+        ("rocm-guide tunable plan llama-3-8b --batch 8 --covers a8w8_tuned_gemm.csv", "what AITER's file covers"),
+        ("rocm-guide tunable plan random:llama-2-7b --covers tunableop_results0.csv", "is every product tuned?"),
     ],
-    "tunable check": [("rocm-guide tunable check tunableop_results0.csv", "is it whole, and accepted here?")],
-    "tunable explain": [
-        ("rocm-guide tunable explain 'GemmTunableOp_float_TN,tn_4096_1_4096'", "one line"),
-        ("rocm-guide tunable explain untuned.csv --model random:llama-2-7b", "each line with its layers"),
+    "tunable check": [
+        ("rocm-guide tunable check tunableop_results0.csv", "is it whole, and accepted here?"),
+        ("rocm-guide tunable check untuned.csv --explain", "each line in words"),
     ],
     "tunable merge": [("rocm-guide tunable merge a.csv b.csv --out both.csv", "the faster solution stays")],
-    "tunable missing": [("rocm-guide tunable missing untuned.csv results.csv --out left.csv", "what is left")],
-    "tunable compare": [
-        ("rocm-guide tunable compare before.csv after.csv --model random:llama-2-7b", "weighted by calls")
-    ],
-    "tunable covers": [
-        ("rocm-guide tunable covers a8w8_tuned_gemm.csv llama-3-8b --batch 8", "AITER's file, for a model"),
-        ("rocm-guide tunable covers tunableop_results0.csv random:llama-2-7b", "is every product tuned?"),
-    ],
     "tunable tune": [("rocm-guide tunable tune untuned.csv results.csv --gpus 8", "on eight GPUs")],
     "trace": [("rocm-guide trace summary trace.json.gz", "where the time went")],
     "trace record": [

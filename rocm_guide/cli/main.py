@@ -35,7 +35,7 @@ GROUPS = {
         "passport": ("passport", "What a model of yours learnt, its size and its speed."),
         "serve": ("serve", "A server for a saved model, until Ctrl-C."),
         "bench": ("bench", "What users of a server get, at several loads."),
-        "tunable": ("tunable.command", "Plan GEMMs; read and compare tuned files."),
+        "tunable": ("tunable", "Plan GEMMs; tune them; read tuned files."),
     },
     "Kernels, traces and faults": {
         "ck": ("ck", "Composable Kernel: search, check and write instances."),
@@ -58,6 +58,8 @@ FORMER = {
     "profile": "rocm-guide trace record",
     "hub": "python -m hub",
     "store": "python -m course store",
+    "tunable covers": "rocm-guide tunable plan MODEL --covers FILE",
+    "tunable explain": "rocm-guide tunable check FILE --explain",
 }
 
 # What a command needs beside the bare package: if one of them is missing, the others are looked for in the same breath.
@@ -134,13 +136,14 @@ def main() -> None:
         completion_init()
     from rocm_guide.common.installation import missing_library
 
-    first = next((w for w in sys.argv[1:] if not w.startswith("-")), "")
+    words = [w for w in sys.argv[1:] if not w.startswith("-")]
+    first = words[0] if words else ""
     if first in ALSO:
         sys.argv[sys.argv.index(first)] = ALSO[first]
     called = next((w for w in sys.argv[1:] if w in COMMANDS), "")
-    if first in FORMER:
-        where = "" if _CLONE or not FORMER[first].startswith("python") else ", in a clone of the course"
-        sys.exit(_refused(f"rocm-guide {first}: is called {FORMER[first]} now{where}"))
+    if former := next((name for name in (" ".join(words[:2]), first) if name in FORMER), ""):
+        where = "" if _CLONE or not FORMER[former].startswith("python") else ", in a clone of the course"
+        sys.exit(_refused(f"rocm-guide {former}: is called {FORMER[former]} now{where}"))
     if called in COMMANDS and called not in PLACES:
         sys.exit(_refused(f"{called}: works in a clone of the course; elsewhere run: papermill IN.ipynb OUT.ipynb"))
     run_program(app, "rocm-guide", lambda error: missing_library(error, NEEDS.get(called, ())))

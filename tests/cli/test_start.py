@@ -100,11 +100,11 @@ def test_doctor_and_check_import_no_torch_where_there_is_no_gpu():
 
 def test_a_bare_package_says_in_one_line_what_is_missing(tmp_path):
     (tmp_path / "work.py").write_text("print(1)")
-    untuned = SAMPLES / "tunableop/untuned_torch2.11.csv"
+    tuned = SAMPLES / "tunableop/results_torch2.11_blaslog.csv"
     needing = {
         "fit llama-2-7b": None,
         "tunable plan random:llama-2-7b": "torch",
-        f"tunable explain {untuned} --model random:llama-2-7b": "torch",
+        f"tunable plan random:llama-2-7b --covers {tuned}": "torch",
         "trace record work.py": "torch",
         "run 01": "papermill",
         "lab": "jupyterlab",
@@ -184,10 +184,8 @@ def test_an_unknown_shell_is_refused():
         ["list", "--json"],
         ["doctor", "--json"],
         ["trace", "counters", "SQ_WAVES", "--json"],
-        ["tunable", "explain", "GemmTunableOp_float_TN,tn_4096_1_4096", "--json"],
         ["tunable", "check", str(SAMPLES / "tunableop/results_torch2.11_blaslog.csv"), "--json"],
         ["tunable", "merge", str(SAMPLES / "tunableop/results_torch2.11_blaslog.csv"), "--json"],
-        ["tunable", "missing", *2 * [str(SAMPLES / "tunableop/untuned_torch2.11.csv")], "--json"],
         ["system", "check", "--json"],
     ],
     ids=" ".join,
@@ -218,7 +216,6 @@ def test_json_of_tunable_files_holds_the_warnings(tmp_path, capsys, monkeypatch)
     assert [x["time_ms"] for x in found["tuned"]] == [0.5] and "appears again" in found["problems"][0]
     said = guide("merge", twice)
     assert said.out == f"{line},Default,0.5\n" and said.err.startswith("[WARN] twice.csv:2: ")
-    assert json.loads(guide("missing", wanted, twice, "--json").out)["untuned"] == [f"{line}1"]
 
     torch = pytest.importorskip("torch")
     from rocm_guide.common import host

@@ -6,8 +6,7 @@ from __future__ import annotations
 import pytest
 
 from rocm_guide.exercises.tunableop import LEFT, RIGHT, check_line, check_merged, check_settings
-from rocm_guide.tune.tunableop.file_tools import merge
-from rocm_guide.tune.tunableop.files import TuningFile, parse_text
+from rocm_guide.tune.tunableop.files import TuningFile, merge, parse_text
 
 LINE = "GemmTunableOp_Half_TN,tn_11008_32_4096_ld_4096_4096_11008"
 

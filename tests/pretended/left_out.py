@@ -44,8 +44,6 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut("16", "hidden, inner, kind = 256, 640", _COMPILES),
     LeftOut("17", 'device = "cuda" if torch.cuda.is_available() else "cpu"\nn_iter', _CHILD),
     LeftOut("17", "from torch.cuda import tunable", "TunableOp is part of a ROCm build of PyTorch"),
-    LeftOut("17", "result = compare_matmul(512, 1024, 2048", _CHILD),
-    LeftOut("17", "tune = on_gpu and SCALE", _CHILD),
     LeftOut(
         "17",
         "import generate_fixed, padded_prompt",

@@ -4,11 +4,10 @@
 In reading order:
 
 - ``instance``: the 46 template parameters under CK's names, a problem, and what follows from them.
-- ``matrix``: the matrix instruction that it becomes.
 - ``presets``: instances with a name; ``operations``: what is done to each element at the end.
 - ``rules``: every rule of CK, with its file and a value that would do.
 - ``pipeline``: the kernel in slow motion, and the bytes that it moves.
-- ``generate``, ``headers``, ``build``: C++, CK's headers, and assembly for gfx942.
+- ``generate``, ``build``: C++, and assembly for gfx942 with CK's headers.
 - ``grid``, ``search``: what a launch does on 304 compute units; instances for a problem, ranked by predicted time.
 - ``drawings``: a picture for each idea.
 """

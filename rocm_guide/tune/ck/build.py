@@ -3,9 +3,10 @@
 
 CK supports hiprtc, where there are no HIP headers and no C++ library: a clang with AMD's back end (the ``ziglang``
 wheel has one), the prelude ``rtc.h`` beside this file, and 88 headers are enough. CK checks instance and problem itself
-while it is compiled. A compilation takes 10 to 30 seconds; assembly is kept under a digest of source, prelude and
-headers: that of the presets is shipped in ``data/ck_assembly.zip`` (``python -m rocm_guide.tune.ck.build`` makes it
-anew).
+while it is compiled. The headers are in ``data/ck_headers.tar.xz``: files of Composable Kernel 1.2.0 (November 2025),
+unchanged, its LICENSE (MIT, Advanced Micro Devices, Inc.) and ORIGIN. A compilation takes 10 to 30 seconds; assembly
+is kept under a digest of source, prelude and headers: that of the presets is shipped in ``data/ck_assembly.zip``
+(``python -m rocm_guide.tune.ck.build`` makes it anew).
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ import functools
 import hashlib
 import importlib.util
 import io
+import os
+import secrets
+import shutil
 import subprocess
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -22,14 +27,23 @@ from importlib.resources import files
 from pathlib import Path
 
 from cdna.hip.toolchain import HipError, banner, find_clang, run_clang
-from rocm_guide.common.base import cache_folder, check_private, own_folder, package_folder, write_bytes, write_text
-from rocm_guide.tune.ck.generate import kernel_source
-from rocm_guide.tune.ck.headers import ck_headers, headers_key
+from rocm_guide.common.base import (
+    GuideError,
+    cache_folder,
+    check_private,
+    own_folder,
+    package_folder,
+    shown,
+    write_bytes,
+    write_text,
+)
+from rocm_guide.tune.ck.generate import HEADER, kernel_source
 from rocm_guide.tune.ck.instance import CkError, GemmInstance, Problem
 from rocm_guide.tune.ck.presets import PRESETS
 
-__all__ = ["SHIPPED", "assemble", "assemble_source", "ck_refuses"]
+__all__ = ["SHIPPED", "assemble", "assemble_source", "ck_headers", "ck_refuses"]
 
+_HEADERS = "ck_headers.tar.xz"
 _SHIPPED = "ck_assembly.zip"
 _CONFIG = """#pragma once
 #define CK_ENABLE_INT8 "ON"
@@ -79,11 +93,45 @@ def _prelude() -> str:
     return files("rocm_guide").joinpath("tune", "ck", "rtc.h").read_text(encoding="utf-8")
 
 
+@functools.cache
+def archive_bytes() -> bytes:
+    """Return the archive as it is shipped.
+
+    Raises:
+        CkError: it is not here: a copy of this helper in another project has no archive.
+    """
+    try:
+        return files("rocm_guide").joinpath("data", _HEADERS).read_bytes()
+    except (ModuleNotFoundError, OSError) as e:
+        raise CkError("no archive of CK's headers here: it comes with the package rocm_guide") from e
+
+
+def ck_headers() -> Path:
+    """Return the folder to give to a compiler with ``-I``: the archive, unpacked once into the cache."""
+    data = archive_bytes()
+    folder = cache_folder() / "ck" / f"headers-{hashlib.sha256(data).hexdigest()[:16]}"
+    if not (folder / "include" / HEADER).is_file():
+        own_folder(folder.parent)
+        part = folder.with_name(f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}")
+        try:
+            with tarfile.open(fileobj=io.BytesIO(data), mode="r:xz") as packed:
+                # Python 3.11.4 brought the filter (Debian 12 has 3.11.2); the archive is this package's own.
+                packed.extraction_filter = getattr(tarfile, "data_filter", None)
+                packed.extractall(part)
+            part.rename(folder)
+        except OSError as e:
+            if not (folder / "include" / HEADER).is_file():  # else another process was quicker
+                raise GuideError(f"{shown(folder)}: cannot be written ({e.strerror or e}); set ROCM_GUIDE_CACHE") from e
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return check_private(folder) / "include"
+
+
 def source_key(source: str, arch: str = "gfx942") -> str:
     """Return the name under which assembly of ``source`` is kept:
     source, prelude, configuration, headers and target.
     """
-    parts = (source, _prelude(), _CONFIG, headers_key(), arch, " ".join(_FLAGS))
+    parts = (source, _prelude(), _CONFIG, hashlib.sha256(archive_bytes()).hexdigest(), arch, " ".join(_FLAGS))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
@@ -100,7 +148,7 @@ def compile_command(folder: Path, arch: str) -> list[str]:
     what they need is written to ``folder``.
 
     Raises:
-        HipError: no compiler; CkError: no headers.
+        HipError: no compiler; CkError: no archive of headers.
     """
     clang = find_clang()
     write_text(folder / "shim" / "ck" / "config.h", _CONFIG)

@@ -4,7 +4,7 @@
 E = CDEElementwiseOperation(A x B, D0, D1, …). What follows from the parameters (waves, LDS, accumulators, the matrix
 instruction) is computed here with CK's own formulas; which values are allowed is in ``rules.py``.
 Source: CK 1.2.0, include/ck/tensor_operation/gpu/device/impl/device_gemm_multiple_d_xdl_cshuffle.hpp and
-grid/gridwise_gemm_multiple_d_xdl_cshuffle.hpp. Introduced by notebook 36.
+grid/gridwise_gemm_multiple_d_xdl_cshuffle.hpp; the instruction: warp/xdlops_gemm.hpp, MfmaSelector.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.tune.ck.matrix import Mfma, mfma_of
 
-__all__ = ["BYTES", "CkError", "DataType", "GemmInstance", "Problem"]
+__all__ = ["BYTES", "CkError", "DataType", "GemmInstance", "Mfma", "Problem", "mfma_of"]
 
 Layout = Literal["Row", "Col"]
 DataType = Literal["F16", "BF16", "F32", "F8", "I8", "I32"]
@@ -33,6 +32,50 @@ WAVE = 64
 
 class CkError(GuideError):
     """An instance that CK refuses, a problem that it cannot take, or headers and compilers that do not fit."""
+
+
+class Mfma(NamedTuple):
+    """A matrix instruction of gfx942: its name, the rows, columns and depth of one, and the depth that a lane holds.
+
+    ``blocks`` lie side by side in one instruction; for more than one the depth is not shared out among the lanes.
+    """
+
+    name: str
+    m: int
+    n: int
+    k: int
+    k_per_blk: int
+    blocks: int = 1
+
+
+_MFMA: dict[tuple[str, int, int], Mfma] = {
+    ("F16", 32, 32): Mfma("v_mfma_f32_32x32x8_f16", 32, 32, 8, 4),
+    ("F16", 16, 16): Mfma("v_mfma_f32_16x16x16_f16", 16, 16, 16, 4),
+    ("F16", 64, 64): Mfma("v_mfma_f32_32x32x4_2b_f16", 32, 32, 4, 4, 2),
+    ("F16", 32, 64): Mfma("v_mfma_f32_32x32x4_2b_f16", 32, 32, 4, 4, 2),
+    ("F16", 16, 64): Mfma("v_mfma_f32_16x16x4_4b_f16", 16, 16, 4, 4, 4),
+    ("F16", 8, 64): Mfma("v_mfma_f32_4x4x4_16b_f16", 4, 4, 4, 4, 16),
+    ("F16", 4, 64): Mfma("v_mfma_f32_4x4x4_16b_f16", 4, 4, 4, 4, 16),
+    ("BF16", 32, 32): Mfma("v_mfma_f32_32x32x8_bf16", 32, 32, 8, 4),
+    ("BF16", 16, 16): Mfma("v_mfma_f32_16x16x16_bf16", 16, 16, 16, 4),
+    ("F32", 32, 32): Mfma("v_mfma_f32_32x32x2_f32", 32, 32, 2, 1),
+    ("F32", 16, 16): Mfma("v_mfma_f32_16x16x4_f32", 16, 16, 4, 1),
+    ("F8", 32, 32): Mfma("v_mfma_f32_32x32x16_fp8_fp8", 32, 32, 16, 8),
+    ("F8", 16, 16): Mfma("v_mfma_f32_16x16x32_fp8_fp8", 16, 16, 32, 8),
+    ("I8", 32, 32): Mfma("v_mfma_i32_32x32x16_i8", 32, 32, 16, 8),
+    ("I8", 16, 16): Mfma("v_mfma_i32_16x16x32_i8", 16, 16, 32, 8),
+}
+
+
+def mfma_of(dtype: str, rows: int, columns: int) -> Mfma | None:
+    """Return the instruction that CK's ``MfmaSelector`` takes on gfx942, or None where it knows none.
+
+    Source: CK, tensor_operation/gpu/warp/xdlops_gemm.hpp.
+
+    >>> mfma_of("F16", 32, 32).name, mfma_of("I8", 16, 16).k, mfma_of("I8", 8, 64)
+    ('v_mfma_f32_32x32x8_f16', 32, None)
+    """
+    return _MFMA.get((dtype, rows, columns))
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,66 @@ loses elements, and one whose NXdlPerWave it silently replaces. Source: CK 1.2.0
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
 
-from rocm_guide.tune.ck.instance import BYTES, WAVE, CkError, GemmInstance, Problem
-from rocm_guide.tune.ck.matrix import mfma_of
-from rocm_guide.tune.ck.memory_rules import epilogue_rules, lds_rules, transfer_rules
+from cdna.arch import ARCHS
+from rocm_guide.tune.ck.instance import BYTES, WAVE, CkError, GemmInstance, Problem, mfma_of
 from rocm_guide.tune.ck.operations import OPERATIONS
-from rocm_guide.tune.ck.refusal import BASE, DEVICE, GRID, PIPELINE, POWERS, READ, XDL, Refusal, nearest
 
 __all__ = ["Refusal", "check", "require"]
 
+# Files of CK 1.2.0, below include/ck.
+GRID = "tensor_operation/gpu/grid/gridwise_gemm_multiple_d_xdl_cshuffle.hpp"
+DEVICE = "tensor_operation/gpu/device/impl/device_gemm_multiple_d_xdl_cshuffle.hpp"
+BASE = "tensor_operation/gpu/device/device_base.hpp"
+COPY = "tensor_operation/gpu/block/thread_group_tensor_slice_transfer_v4r1.hpp"
+STORE = "tensor_operation/gpu/block/thread_group_tensor_slice_transfer_v7.hpp"
+THREAD = "tensor_operation/gpu/thread/threadwise_tensor_slice_transfer_v3r1.hpp"
+THREAD_STORE = "tensor_operation/gpu/thread/threadwise_tensor_slice_transfer_v7.hpp"
+READ = "tensor_operation/gpu/thread/threadwise_tensor_slice_transfer.hpp"
+XDL = "tensor_operation/gpu/warp/xdlops_gemm.hpp"
+BUFFER = "utility/amd_buffer_addressing_builtins.hpp"
+PIPELINE = "tensor_operation/gpu/grid/gridwise_gemm_pipeline_selector.hpp"
+
+VECTORS = (16, 8, 4, 2, 1)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One rule that an instance, or a problem for it, does not obey.
+
+    Attributes:
+        parameter, value: what is wrong.
+        rule: what it should be.
+        file: where CK says so, below include/ck.
+        fix: a value that obeys this rule, as text; "" if no change of this parameter alone helps.
+        by_ck: whether CK itself refuses; False for a rule that only we check.
+    """
+
+    parameter: str
+    value: Any
+    rule: str
+    file: str
+    fix: str = ""
+    by_ck: bool = True
+
+    def __str__(self) -> str:
+        """Return one line."""
+        own = "" if self.by_ck else ", not checked by CK"
+        fix = f"; {self.fix} would do" if self.fix else ""
+        return f"{self.parameter}={self.value}: {self.rule} ({self.file}{own}){fix}"
+
+
+def _nearest(now: int, good: Callable[[int], bool], among: Sequence[int]) -> str:
+    fitting = [n for n in among if good(n)]
+    return str(min(fitting, key=lambda n: (abs(math.log2(n / max(now, 1))), n))) if fitting else ""
+
+
+POWERS = tuple(2**n for n in range(11))
 #: Threads of a workgroup that CK's kernels are compiled for; the chip could take 1,024.
 #: Source: ck.hpp of CK 1.2.0; https://github.com/ROCm/composable_kernel/issues/1652 and 558 are launches of more.
 MAX_THREADS = 256
@@ -101,7 +150,7 @@ def _tile(i: GemmInstance) -> Iterator[Refusal]:
             i.MXdlPerWave,
             f"MPerBlock={i.MPerBlock} is less than MXdlPerWave x MPerXDL",
             f"{BASE}:60",
-            nearest(i.MXdlPerWave, lambda n: i.MPerBlock // (n * i.MPerXDL) > 0, POWERS),
+            _nearest(i.MXdlPerWave, lambda n: i.MPerBlock // (n * i.MPerXDL) > 0, POWERS),
         )
         return
     if i.MPerBlock % (i.MPerXDL * i.MXdlPerWave):
@@ -114,7 +163,7 @@ def _tile(i: GemmInstance) -> Iterator[Refusal]:
         )
     used = i.NXdlPerWave64
     if not used:
-        good = nearest(
+        good = _nearest(
             i.BlockSize, lambda n: i.NXdlPerWave_for(n) > 0, [WAVE * w for w in range(1, MAX_THREADS // WAVE + 1)]
         )
         yield Refusal(
@@ -153,7 +202,7 @@ def _depth(i: GemmInstance) -> Iterator[Refusal]:
                 k1,
                 f"KPerBlock={i.KPerBlock} is no multiple of it",
                 f"{GRID}:345",
-                nearest(k1, lambda n: i.KPerBlock % n == 0, POWERS),
+                _nearest(k1, lambda n: i.KPerBlock % n == 0, POWERS),
             )
     if i.mfma is None or i.KPerBlock % i.AK1 or i.KPerBlock % i.BK1:
         return
@@ -174,6 +223,138 @@ def _depth(i: GemmInstance) -> Iterator[Refusal]:
             f"a multiple of KPack x lanes along K = {i.KPack} x {i.k_lanes}",
             f"{READ}:1295",
             str(max(1, round(i.KPerBlock / need)) * need),
+        )
+
+
+def _transfer_rules(i: GemmInstance, x: str, dims: str, whole: tuple[int, int, int], layout: str) -> Iterator[Refusal]:
+    cluster_name = f"{x}BlockTransferThreadClusterLengths_{dims}"
+    cluster = getattr(i, cluster_name)
+    vector_name, vector_dim = f"{x}BlockTransferSrcScalarPerVector", getattr(i, f"{x}BlockTransferSrcVectorDim")
+    vector, write_name = getattr(i, vector_name), f"{x}BlockTransferDstScalarPerVector_{x}K1"
+    write, k_by_rows = getattr(i, write_name), (layout == "Row") == (x == "A")
+    if vector_dim != (need := 2 if k_by_rows else 1):
+        yield Refusal(
+            f"{x}BlockTransferSrcVectorDim",
+            vector_dim,
+            f"{x} by {'rows' if layout == 'Row' else 'columns'} is contiguous along dimension {need}",
+            f"{DEVICE}, IsSupported",
+            str(need),
+        )
+    if vector not in VECTORS:
+        yield Refusal(
+            vector_name,
+            vector,
+            "a load takes 1, 2, 4, 8 or 16 elements",
+            f"{BUFFER}:244",
+            _nearest(vector, lambda n: n <= 16, POWERS),
+        )
+    if bad := next((d for d in range(3) if whole[d] % cluster[d]), None) is not None:
+        d = next(d for d in range(3) if whole[d] % cluster[d])
+        good = _nearest(cluster[d], lambda n: whole[d] % n == 0, POWERS)
+        fixed = (*cluster[:d], int(good), *cluster[d + 1 :]) if good else ""
+        yield Refusal(
+            cluster_name,
+            cluster,
+            f"{whole[d]} in dimension {d} of the tile {whole} is no multiple of {cluster[d]}",
+            f"{COPY}:75",
+            str(fixed),
+        )
+    if math.prod(cluster) > i.BlockSize:
+        yield Refusal(cluster_name, cluster, f"{math.prod(cluster)} threads, and BlockSize={i.BlockSize}", f"{COPY}:79")
+    if bad or vector_dim not in (1, 2):
+        return
+    piece = tuple(w // c for w, c in zip(whole, cluster, strict=True))
+    if piece[vector_dim] % vector:
+        yield Refusal(
+            vector_name,
+            vector,
+            f"a thread has {piece[vector_dim]} elements along dimension {vector_dim}, no multiple of it",
+            f"{THREAD}:137",
+            _nearest(vector, lambda n: piece[vector_dim] % n == 0, VECTORS),
+        )
+    if piece[2] % write:
+        yield Refusal(
+            write_name,
+            write,
+            f"a thread has {piece[2]} elements of K1, and the rest of the division is never written",
+            THREAD,
+            _nearest(write, lambda n: piece[2] % n == 0, VECTORS),
+            False,
+        )
+
+
+def _divides(whole: int, part: int) -> bool:
+    return whole % part == 0
+
+
+def _epilogue_rules(i: GemmInstance) -> Iterator[Refusal]:
+    m, n = "CShuffleMXdlPerWavePerShuffle", "CShuffleNXdlPerWavePerShuffle"
+    for name, all_of_them in ((m, i.MXdlPerWave), (n, i.NXdlPerWave64)):
+        if all_of_them % (now := getattr(i, name)):
+            yield Refusal(
+                name,
+                now,
+                f"{all_of_them} matrix tiles of a wave are no multiple of it",
+                f"{GRID}:729",
+                _nearest(now, partial(_divides, all_of_them), POWERS),
+            )
+    name = "CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock"
+    cluster, (rows, columns) = i.CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock, i.shuffle_slice
+    vector = i.CDEBlockTransferScalarPerVector_NPerBlock
+    whole = (1, rows, 1, columns)
+    if any(w % c for w, c in zip(whole, cluster, strict=True)):
+        yield Refusal(
+            name,
+            cluster,
+            f"the slice {whole} of the epilogue is no multiple of it",
+            f"{STORE}:80",
+            _store_cluster(i, rows, columns, vector),
+        )
+    elif columns // cluster[3] % vector:
+        yield Refusal(
+            "CDEBlockTransferScalarPerVector_NPerBlock",
+            vector,
+            f"a thread has {columns // cluster[3]} columns of the slice, no multiple of it",
+            f"{THREAD_STORE}:76",
+            _nearest(vector, lambda k: columns // cluster[3] % k == 0, VECTORS),
+        )
+    if math.prod(cluster) > i.BlockSize:
+        yield Refusal(
+            name,
+            cluster,
+            f"{math.prod(cluster)} threads, and BlockSize={i.BlockSize}",
+            f"{STORE}:84",
+            _store_cluster(i, rows, columns, vector),
+        )
+    if vector not in VECTORS:
+        yield Refusal(
+            "CDEBlockTransferScalarPerVector_NPerBlock",
+            vector,
+            "a store takes 1, 2, 4, 8 or 16 elements",
+            f"{BUFFER}:368",
+            _nearest(vector, lambda k: k <= 16, POWERS),
+        )
+
+
+def _store_cluster(i: GemmInstance, rows: int, columns: int, vector: int) -> str:
+    across = next((c for c in (32, 16, 8, 4, 2, 1) if columns % (c * vector) == 0 and i.BlockSize % c == 0), 0)
+    down = math.gcd(i.BlockSize // across, rows) if across else 0
+    return str((1, down, 1, across)) if down else ""
+
+
+def _lds_rules(i: GemmInstance) -> Iterator[Refusal]:
+    limit = ARCHS["gfx942"].lds_bytes
+    if i.lds_bytes > limit:
+        good = _nearest(
+            i.KPerBlock, lambda n: i.but(KPerBlock=n).lds_bytes <= limit and n % i.AK1 == 0 == n % i.BK1, POWERS
+        )
+        yield Refusal(
+            "KPerBlock",
+            i.KPerBlock,
+            f"{i.lds_bytes:,} bytes of LDS, and a workgroup has {limit:,}",
+            f"{GRID}, GetSharedMemoryNumberOfByte",
+            good,
+            False,
         )
 
 
@@ -258,11 +439,11 @@ def check(instance: GemmInstance, problem: Problem | None = None) -> list[Refusa
     found += _depth(instance)
     a, b = ("A", "AK0_M_AK1", instance.a_slice), ("B", "BK0_N_BK1", instance.b_slice)
     for x, dims, whole in (a, b):
-        found += transfer_rules(instance, x, dims, whole, instance.ALayout if x == "A" else instance.BLayout)
+        found += _transfer_rules(instance, x, dims, whole, instance.ALayout if x == "A" else instance.BLayout)
     found += _pipeline(instance)
     if instance.MWaves and instance.NXdlPerWave64:
-        found += epilogue_rules(instance)
-        found += lds_rules(instance)
+        found += _epilogue_rules(instance)
+        found += _lds_rules(instance)
     return [*found, *_problem(instance, problem)] if problem is not None else found
 
 

@@ -43,35 +43,6 @@ def padded_prompt(batch: int, length: int, multiple: int = 1, device: str = "cpu
     return ids.to(device), mask.to(device)
 
 
-def random_llama(
-    hidden_size: int, layers: int, *, vocab_size: int = 1024, dtype: str = "float32", device: str = "cpu"
-) -> torch.nn.Module:
-    """Return a Llama of the given width with random weights, for timing its products: what it writes means nothing.
-
-    >>> model = random_llama(64, 1, vocab_size=100)
-    >>> model.config.intermediate_size, model.device.type
-    (176, 'cpu')
-    """
-    import torch
-    from transformers import LlamaConfig
-
-    from rocm_guide.models.load import meta_model
-
-    config = LlamaConfig(
-        hidden_size=hidden_size,
-        intermediate_size=int(hidden_size * 2.75) // 8 * 8,
-        num_attention_heads=max(1, hidden_size // 64),
-        num_hidden_layers=layers,
-        vocab_size=vocab_size,
-    )
-    model = meta_model(config, dtype=dtype).eval().to_empty(device=device)
-    generator = torch.Generator(device).manual_seed(0)
-    with torch.no_grad():
-        for tensor in (*model.parameters(), *model.buffers()):
-            tensor.normal_(0, 0.02, generator=generator) if tensor.is_floating_point() else tensor.zero_()
-    return model
-
-
 def generate_fixed(
     model: torch.nn.Module,
     ids: torch.Tensor,

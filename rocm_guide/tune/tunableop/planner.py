@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""TunableOp, PyTorch's GEMM tuner: plan every matrix product that generation asks for, without weights or a GPU.
-
-Files: tunableop_csv, tunableop_ops, tunableop_explain. Running: tunableop_run, tunableop_offline, tunableop_search.
-"""
+"""Plan every matrix product that generation asks for, without weights or a GPU."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.models.described import reason_of
+from rocm_guide.tune.tunableop.blas_calls import BlasRules
 from rocm_guide.tune.tunableop.generation import generate_fixed, padded_length, padded_prompt
-from rocm_guide.tune.tunableop.matrices import BlasRules
 from rocm_guide.tune.tunableop.own_kernels import with_own_kernels
 from rocm_guide.tune.tunableop.recorder import Trace, record_gemms
 

@@ -4,6 +4,12 @@
 Floating-point tensors live on the meta device (sizes and strides, no numbers, no memory), integers and booleans are
 real: so the model's own control flow (generation loops, caches, masks) runs as it is, and 70 billion parameters cost
 nothing.
+
+transformers computes the experts of a layer as one grouped product. Where a fused kernel does that, TunableOp never
+sees it. Where there is none, PyTorch's fallback (``aten::_grouped_mm`` without a kernel for the GPU) and transformers'
+eager loop ask for one ordinary product an expert, and that is what is recorded here. Which expert gets how many tokens
+is known only with real weights; we take the even spread that training with a balancing loss aims at (Shazeer et al.,
+arXiv:1701.06538, section 4; Fedus et al., arXiv:2101.03961, section 2.2).
 """
 
 from __future__ import annotations
@@ -13,14 +19,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rocm_guide.tune.tunableop.attention import sdpa_needs_gemms
-from rocm_guide.tune.tunableop.blas_calls import addmm_gemm, bmm_gemm, mm_gemm, mv_gemm, scaled_mm_gemm
-from rocm_guide.tune.tunableop.experts import ASSUMED, expert_products
-from rocm_guide.tune.tunableop.gemm import Gemm
-from rocm_guide.tune.tunableop.matrices import BlasRules, matrix_of, torch_type_name
+from rocm_guide.tune.tunableop.blas_calls import (
+    BlasRules,
+    addmm_gemm,
+    bmm_gemm,
+    matrix_of,
+    mm_gemm,
+    mv_gemm,
+    scaled_mm_gemm,
+    torch_type_name,
+)
 
 if TYPE_CHECKING:
     import torch
+
+    from rocm_guide.tune.tunableop.gemm import Gemm
 
 __all__ = ["record_gemms"]
 
@@ -53,6 +66,77 @@ class Trace:
         []
         """
         return list(dict.fromkeys(call.gemm.line() for call in self.calls))
+
+
+def sdpa_needs_gemms(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    *,
+    causal: bool,
+    gqa: bool,
+    cudnn: bool = False,
+) -> bool:
+    """Return True when ``scaled_dot_product_attention`` falls back to matrix products,
+    False when one fused kernel runs.
+
+    The rules are those of PyTorch's CUDA and ROCm back ends: FlashAttention takes 16-bit types without a mask and
+    head sizes to 256; the memory-efficient kernel also takes float32 and masks, but no grouped heads; cuDNN (NVIDIA
+    only) takes 16-bit types with masks and grouped heads if the head size is a multiple of 8.
+
+    >>> import torch
+    >>> q, kv = torch.empty(1, 8, 4, 64, device="meta"), torch.empty(1, 2, 4, 64, device="meta")
+    >>> sdpa_needs_gemms(q, kv, kv, None, causal=True, gqa=True)  # float32 with grouped heads: no fused kernel
+    True
+    >>> sdpa_needs_gemms(q.half(), kv.half(), kv.half(), None, causal=True, gqa=True)
+    False
+    """
+    half = str(query.dtype) in ("torch.float16", "torch.bfloat16")
+    head, same_head = query.shape[-1], query.shape[-1] == key.shape[-1] == value.shape[-1]
+    square = query.shape[-2] == key.shape[-2]
+    flash = half and mask is None and same_head and head <= 256 and (square or not causal)
+    aligned = all(t.shape[-1] % (8 if half else 4) == 0 for t in (query, key, value))
+    grouped = gqa and query.shape[1] != key.shape[1]
+    both = mask is not None and causal
+    efficient = (half or str(query.dtype) == "torch.float32") and aligned and not grouped and not both
+    return not (flash or efficient or (cudnn and half and aligned and head <= 256 and not both))
+
+
+#: The words that a plan with experts says about itself.
+ASSUMED = (
+    "experts: each token's top-k experts, all experts chosen equally often, one product for each expert that gets "
+    "tokens; a fused grouped kernel is outside TunableOp"
+)
+
+
+def even_rows(rows: int, experts: int) -> list[int]:
+    """Return how many of ``rows`` each expert gets that gets any, when they are spread as evenly as possible.
+
+    >>> even_rows(10, 4), even_rows(2, 8)
+    ([3, 3, 2, 2], [1, 1])
+    """
+    less, more = divmod(rows, experts)
+    return [n for n in [less + 1] * more + [less] * (experts - more) if n]
+
+
+def expert_products(
+    rows: torch.Tensor, weights: torch.Tensor, rules: BlasRules, mat: Callable[[torch.Tensor], Any]
+) -> list[Gemm] | None:
+    """Return the products of ``rows`` [S, in] with the experts' ``weights`` [experts, in, out];
+    None for other groupings.
+
+    >>> import torch
+    >>> rows, weights = (torch.empty(*s, device="meta", dtype=torch.bfloat16) for s in ((6, 64), (4, 128, 64)))
+    >>> found = expert_products(rows, weights.transpose(1, 2), BlasRules(), lambda t: matrix_of(t, BlasRules()))
+    >>> [g.params for g in found]
+    ['tn_128_2_64_ld_64_64_128', 'tn_128_2_64_ld_64_64_128', 'tn_128_1_64_ld_64_64_128', 'tn_128_1_64_ld_64_64_128']
+    """
+    if rows.dim() != 2 or weights.dim() != 3:
+        return None
+    one = mat(weights[0])
+    made = {n: mm_gemm(mat(rows[:n]), one, rules) for n in set(even_rows(len(rows), len(weights)))}
+    return [gemm for n in even_rows(len(rows), len(weights)) if (gemm := made[n]) is not None]
 
 
 def _attention(record: Trace, rules: BlasRules) -> Any:

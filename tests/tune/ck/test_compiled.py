@@ -10,9 +10,8 @@ import pytest
 from cdna.hip.toolchain import HipError
 from cdna.inspection import inspect_assembly
 from cdna.run.session import prepare
-from rocm_guide.tune.ck.build import SHIPPED, assemble, assemble_source, ck_refuses, source_key
-from rocm_guide.tune.ck.generate import extension_source, instance_source, kernel_source
-from rocm_guide.tune.ck.headers import HEADER, ck_headers
+from rocm_guide.tune.ck.build import SHIPPED, assemble, assemble_source, ck_headers, ck_refuses, source_key
+from rocm_guide.tune.ck.generate import HEADER, extension_source, instance_source, kernel_source
 from rocm_guide.tune.ck.instance import CkError, GemmInstance, Problem
 from rocm_guide.tune.ck.operations import operation
 from rocm_guide.tune.ck.pipeline import run_slowly, traffic
@@ -47,7 +46,6 @@ def test_the_headers_unpack_with_the_tarfile_of_debian_12(tmp_path, monkeypatch)
 
     real = tarfile.TarFile.extractall
     monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path))
-    monkeypatch.delenv("ROCM_GUIDE_CK", raising=False)
     monkeypatch.setattr(tarfile.TarFile, "extractall", extractall)
     monkeypatch.delattr(tarfile, "data_filter", raising=False)
     assert (ck_headers() / HEADER).is_file()
