@@ -92,8 +92,8 @@ def plan_command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Say which line of this tuned file each product gets: TunableOp's results, hipBLASLt's tuning file, "
-            "or AITER's CSV of GEMMs.",
+            help="Say which line of this tuned file each product gets: TunableOp's results, hipBLASLt's log or "
+            "tuning file, AITER's CSV of GEMMs or experts, vLLM's tiles for experts.",
         ),
     ] = None,
     tensor_parallel: Annotated[
@@ -110,7 +110,7 @@ def plan_command(
     """List every matrix product that a model asks for in prefill and decoding, without weights and without a GPU."""
     from cdna.cli.output import announced
     from rocm_guide.common.base import GuideError
-    from rocm_guide.models.config_json import config_fields
+    from rocm_guide.models.sources import config_fields
 
     if attention not in ("sdpa", "eager"):
         raise GuideError(f"--attention {attention}: use sdpa or eager")

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: MIT
-"""Which products of a model a tuned file covers, and which of its lines applies to each.
+"""Which products or experts of a model a tuned file covers, and which of its lines applies to each.
 
-TunableOp and hipBLASLt sit below PyTorch, so what they see is the plan of the model. AITER is used by a
-serving engine, which joins q, k, v and gate, up into one product each and cuts them over its GPUs.
+TunableOp and hipBLASLt sit below PyTorch, so what they see is the plan of the model. AITER and vLLM's tiles are used by
+a serving engine, which joins q, k, v and gate, up into one product each and cuts them over its GPUs.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdna.predict import gpu
+from cdna.predict import find_gpu, gpu
 from rocm_guide.common.base import GuideError
-from rocm_guide.models.layer import Layer
-from rocm_guide.models.sizes import sizes_of
 from rocm_guide.models.sources import config_fields
+from rocm_guide.models.layer import Layer
+from rocm_guide.models.quantized import reader
+from rocm_guide.models.sizes import sizes_of
 from rocm_guide.tune.tunableop.gemm import Gemm
 from rocm_guide.tune.tunableop.generation import padded_length
 from rocm_guide.tune.tunableop.tuned_elsewhere import Row, TunedElsewhere
@@ -25,7 +27,7 @@ __all__ = ["Coverage", "covers"]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One product that a model asks for: in words, the row that applies, and a note about either."""
+    """One product or expert layer that a model asks for: in words, the row that applies, and a note about either."""
 
     what: str
     row: Row | None = None
@@ -65,12 +67,12 @@ def covers(
     """Compare a tuned file with what ``model`` asks for: prefill of ``batch`` prompts, and decoding.
 
     ``planned`` goes to :func:`rocm_guide.tune.tunableop.planner.plan` for TunableOp's and hipBLASLt's files; for
-    AITER's the matrices of ``config.json`` count, on ``tensor_parallel`` GPUs.
+    AITER's and vLLM's the matrices of ``config.json`` count, on ``tensor_parallel`` GPUs.
 
     Raises:
         GuideError: the model or GPU is not known, or a size does not divide over the GPUs.
     """
-    if file.kind in ("tunableop", "hipblaslt file"):
+    if file.kind in ("tunableop", "hipblaslt log", "hipblaslt file"):
         if tensor_parallel != 1:
             raise GuideError(f"tensor_parallel={tensor_parallel}: a plan of PyTorch's products is for one GPU; use 1")
         return _of_plan(file, model, batch, prompt, new_tokens, pad, dtype, planned)
@@ -80,6 +82,8 @@ def covers(
     tokens = list(dict.fromkeys([*lengths, *([batch] if new_tokens > 1 else [])]))
     fields = config_fields(model)
     layers = [layer for layer, _ in sizes_of(fields).groups]
+    if file.kind == "vllm experts":
+        return _tiles(file, fields, layers, tokens, gpu_name, tensor_parallel)
     return _aiter(file, fields, layers, tokens, dtype, gpu_name, tensor_parallel)
 
 
@@ -193,6 +197,16 @@ def padded_tokens(tokens: int, outputs: int) -> list[int]:
     return list(dict.fromkeys([tokens, fine, coarse]))
 
 
+def padded_experts(tokens: int) -> int:
+    """Return the number of tokens under which AITER looks experts up.
+
+    >>> padded_experts(300), padded_experts(40_000)
+    (512, 32768)
+    """
+    tiers = (32768, 131072)
+    return 1 << (tokens - 1).bit_length() if tokens < tiers[0] else max(t for t in tiers if t <= tokens)
+
+
 def _variant(row: Row, names: Sequence[str]) -> str:
     return ", ".join(f"{n}={v}" for n, v in zip(names, row.key[len(row.key) - len(names) :], strict=True))
 
@@ -237,12 +251,93 @@ def _aiter(
         f"{_lines(lines)}: for {arch} with {units} compute units; a {spec.name} is {spec.arch} with {spec.units}"
         for (arch, units), lines in others.items()
     ]
-    kv_heads = int(fields.get("num_key_value_heads") or fields.get("num_attention_heads") or 1)
+    asked: dict[str, None] = {}
     for layer in layers:
-        for name, (inputs, outputs) in served_products(layer, kv_heads, parts).items():
-            for m in tokens:
-                what = f"M={m} N={outputs} K={inputs}  {name}"
-                if what not in {one.what for one in out.asked}:
-                    keys = [(p, outputs, inputs) for p in padded_tokens(m, outputs)]
-                    out.asked.append(Asked(what, *_find(file, here, keys, dtype)))
+        if file.kind == "aiter experts":
+            asked |= _experts_of(file, here, layer, tokens, dtype, parts, out)
+        else:
+            kv_heads = int(fields.get("num_key_value_heads") or fields.get("num_attention_heads") or 1)
+            for name, (inputs, outputs) in served_products(layer, kv_heads, parts).items():
+                for m in tokens:
+                    what = f"M={m} N={outputs} K={inputs}  {name}"
+                    if what not in asked:
+                        keys = [(p, outputs, inputs) for p in padded_tokens(m, outputs)]
+                        out.asked.append(Asked(what, *_find(file, here, keys, dtype)))
+                        asked[what] = None
+    if file.kind == "aiter experts" and not asked:
+        raise GuideError("the model has no experts, and the file is about experts; give a file of GEMMs")
+    return out
+
+
+def _experts_of(
+    file: TunedElsewhere,
+    here: Sequence[Row],
+    layer: Layer,
+    tokens: Sequence[int],
+    dtype: str,
+    parts: int,
+    out: Coverage,
+) -> dict[str, None]:
+    asked: dict[str, None] = {}
+    if not layer.experts:
+        return asked
+    hidden = next(iter(layer.expert.values()))[0]
+    inner = _share(layer.expert_inner, parts, "each expert's inner width")
+    for m in tokens:
+        sizes = (hidden, inner, layer.experts, layer.top_k)
+        what = f"token={m} model_dim={hidden} inter_dim={inner} expert={layer.experts} topk={layer.top_k}"
+        if what not in {a.what for a in out.asked}:
+            keys = list(dict.fromkeys([(m, *sizes), (padded_experts(m), *sizes)]))
+            row, note = _find(file, here, keys[-1:], dtype)  # AITER pads always, and looks nothing else up
+            note = "; ".join(filter(None, [f"as {keys[-1][0]:,} tokens" if len(keys) > 1 and row else "", note]))
+            out.asked.append(Asked(what, row, note))
+        asked[what] = None
+    return asked
+
+
+def _vllm_dtype(fields: Mapping[str, Any]) -> tuple[str | None, list[int] | None] | None:
+    """Return vLLM's word for how the experts are computed, and the blocks with a scale; None where it is not known."""
+    label = reader(fields)[0]
+    recipe = fields.get("quantization_config") or {}
+    if label == "bf16":
+        return None, None
+    if recipe.get("quant_method") == "fp8":
+        return "fp8_w8a8", recipe.get("weight_block_size")
+    return ("int4_w4a16", None) if re.fullmatch(r"(gptq|awq), 4 bits", label) else None
+
+
+def _tiles(
+    file: TunedElsewhere,
+    fields: Mapping[str, Any],
+    layers: Sequence[Layer],
+    tokens: Sequence[int],
+    gpu_name: str,
+    parts: int,
+) -> Coverage:
+    out, spec, about = Coverage(), gpu(gpu_name), file.about
+    moe = [layer for layer in layers if layer.experts]
+    if not moe:
+        raise GuideError("the model has no experts, and vLLM's tiles are for experts; give a model with experts")
+    known = _vllm_dtype(fields)
+    dtype, block = known or (about["dtype"], about["block_shape"])
+    if known is None:
+        out.said.append(f"dtype={about['dtype']}: whether vLLM computes this checkpoint so is not known here")
+    same_gpu = find_gpu(about["device_name"].replace("_", " ")) is spec
+    device = about["device_name"] if same_gpu else f"AMD_Instinct_{spec.name}" if spec.arch.startswith("gfx") else "…"
+    for experts, inner in dict.fromkeys((layer.experts, layer.expert_inner) for layer in moe):
+        width = _share(inner, parts, "each expert's inner width")
+        wanted = f"E={experts},N={width},device_name={device}" + (f",dtype={dtype}" if dtype else "")
+        wanted += f",block_shape=[{block[0]},{block[1]}].json" if block else ".json"
+        fits = same_gpu and (about["E"], about["N"], about["dtype"], about["block_shape"]) == (
+            experts,
+            width,
+            dtype,
+            block,
+        )
+        for m in tokens:
+            row = min(file.rows, key=lambda r: abs(r.key[0] - m)) if fits else None
+            note = f"the nearest, of {row.key[0]:,} tokens" if row and row.key[0] != m else ""
+            out.asked.append(
+                Asked(f"E={experts} N={width}, {m} tokens", row, note if fits else f"vLLM looks for {wanted}")
+            )
     return out

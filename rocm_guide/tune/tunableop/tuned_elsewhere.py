@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Read what other tuners leave: hipBLASLt's tuning file and AITER's tuned GEMMs.
+"""Read what other tuners leave: hipBLASLt's bench log and tuning file, vLLM's files for experts, AITER's CSV files.
 
 Each line becomes a row: what it is for, and which kernel it names. What is not understood is said with its line.
 Sources: hipBLASLt, docs/how-to/how-to-use-hipblaslt-offline-tuning.rst and UserDrivenTuningParser.cpp
-(https://github.com/ROCm/rocm-libraries); AITER, aiter/configs and ops/gemm_op_a8w8.py
-(https://github.com/ROCm/aiter). Read on 2026-11-27.
+(https://github.com/ROCm/rocm-libraries); vLLM, model_executor/layers/fused_moe (https://github.com/vllm-project/vllm);
+AITER, aiter/configs, ops/gemm_op_a8w8.py and fused_moe.py (https://github.com/ROCm/aiter). Read on 2026-11-27.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.common.base import GuideError, read_regular, shown
+from rocm_guide.common.base import DoubledKey, GuideError, each_once, read_regular, shown
 from rocm_guide.tune.tunableop.files import LARGEST_FILE, parse_text
 
 __all__ = ["KINDS", "TunedElsewhere", "read_tuned"]
@@ -25,8 +26,11 @@ __all__ = ["KINDS", "TunedElsewhere", "read_tuned"]
 #: Kinds of file, in words.
 KINDS = {
     "tunableop": "TunableOp's results",
+    "hipblaslt log": "hipBLASLt's log of what a program asked",
     "hipblaslt file": "hipBLASLt's tuning file",
+    "vllm experts": "vLLM's tiles for experts",
     "aiter gemm": "AITER's tuned GEMMs",
+    "aiter experts": "AITER's tuned experts",
 }
 _BIGGEST = 2**63 - 1
 
@@ -40,7 +44,7 @@ class Row:
     """One line of a file.
 
     ``key`` is what the library looks up, ``choice`` what it finds, ``us`` microseconds of one call where the file says
-    them. ``device``: (architecture, compute units) that a line is for.
+    them, ``times`` how often the line stands there. ``device``: (architecture, compute units) that a line is for.
     """
 
     line: int
@@ -48,13 +52,14 @@ class Row:
     choice: str
     us: float | None = None
     device: tuple[str, int] | None = None
+    times: int = 1
 
 
 @dataclass(slots=True)
 class TunedElsewhere:
     """A file that was read: its kind (see :data:`KINDS`), rows in file order, and what was odd, a sentence each.
 
-    ``about`` are facts of the whole file, as its columns.
+    ``about`` are facts of the whole file: vLLM's name of it, taken apart; the columns of a CSV.
     """
 
     kind: str
@@ -77,9 +82,7 @@ def read_tuned(path: str | os.PathLike[str]) -> TunedElsewhere:
     except OSError as e:
         raise TunedFileError(f"{path}: cannot be read ({e.strerror or e}); give a file that a tuner wrote") from None
     if name.endswith(".json"):
-        raise TunedFileError(
-            f"{name}: tiles of vLLM's experts are not read here; its server names the file that it lacks"
-        )
+        return _vllm(text, name)
     lines = [(i, line.strip()) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     for number, line in lines:
         if not line.isprintable() and "\t" not in line:
@@ -87,10 +90,12 @@ def read_tuned(path: str | os.PathLike[str]) -> TunedElsewhere:
     head = [c.strip() for c in lines[0][1].split(",")] if lines else []
     if "transA" in head:
         return _hipblaslt(lines, name)
-    if "cu_num" in head or {"M", "N", "K"} <= {*head}:
+    if "cu_num" in head or {"M", "N", "K"} <= {*head} or {"token", "expert"} <= {*head}:
         return _aiter(lines, name)
     if head and (head[0] == "Validator" or "TunableOp_" in head[0]):
         return _tunableop(text, name)
+    if any(_BENCH in line for _, line in lines):
+        return _bench_log(lines, name)
     first = shown(lines[0][1], 60) if lines else "nothing"
     raise TunedFileError(
         f"{name}:{lines[0][0] if lines else 1}: begins with {first}; known are {', '.join(KINDS.values())}"
@@ -159,6 +164,7 @@ def _cells(line: str, columns: list[str], where: str) -> dict[str, str]:
 _TWICE = {
     "hipblaslt file": "hipBLASLt keeps both, and which one it takes is not said; take one out",
     "aiter gemm": "AITER does not load a file with both; take one out",
+    "aiter experts": "AITER takes the first",
 }
 
 
@@ -174,16 +180,23 @@ def _add(found: TunedElsewhere, row: Row, seen: dict[Any, int], name: str) -> No
 
 # --- hipBLASLt -----------------------------------------------------------------------------------------------------
 
+_BENCH = "hipblaslt-bench "
 TYPES = ("f16_r", "bf16_r", "f32_r", "f64_r", "f8_r", "bf8_r", "f8_fnuz_r", "bf8_fnuz_r", "i8_r", "i32_r")
 COMPUTE = ("f32_r", "xf32_r", "f64_r", "i32_r", "f16_r", "f32_f16_r", "f32_bf16_r")
 #: What hipBLASLt compares, by its column in a tuning file.
 _KEY = ("transA", "transB", "batch_count", "m", "n", "k", "a_type", "b_type", "c_type", "compute_type")
-#: Columns of today's tuning file that the lookup does not compare.
+#: Columns of today's tuning file that the lookup does not compare, and options of the bench that say the same.
 _SILENT = (
     "grouped_gemm alpha lda stride_a beta ldb stride_b ldc stride_c ldd stride_d d_type scaleA scaleB scaleC scaleD "
     "amaxD activation_type bias_vector bias_type rotating_buffer hipblaslt-Gflops hipblaslt-GB/s solution_name "
     "kernel_name"
 )
+_OPTIONS = (
+    "api_method lda ldb ldc ldd stride_a stride_b stride_c stride_d alpha beta scaleA scaleB scaleC scaleD amaxD "
+    "scaleAlpha_vector d_type scale_type bias_type bias_source algo_method activation_type activation_arg1 "
+    "activation_arg2 aux_type rotating cold_iters iters requested_solution splitk workspace initialization"
+)
+_FLAGS = "any_stride bias_vector use_e gradient grouped_gemm swizzleA swizzleB print_kernel_info use_gpu_timer HPA"
 
 
 def _product(cells: Mapping[str, str], where: str) -> tuple[Any, ...]:
@@ -217,31 +230,170 @@ def _hipblaslt(lines: list[tuple[int, str]], name: str) -> TunedElsewhere:
     return found
 
 
+def _bench_log(lines: list[tuple[int, str]], name: str) -> TunedElsewhere:
+    """Read the lines that HIPBLASLT_LOG_MASK=32 writes: a command of hipblaslt-bench for each product asked for."""
+    found = TunedElsewhere("hipblaslt log", about={"other lines": sum(_BENCH not in line for _, line in lines)})
+    rows: dict[tuple[Any, ...], Row] = {}
+    for number, line in lines:
+        if _BENCH not in line:
+            continue
+        where = f"{name}:{number}"
+        cells = _bench_options(line.split(_BENCH, 1)[1].split(), where, found.problems)
+        if missing := [f"{'-' * min(len(o), 2)}{o}" for o in _KEY if o not in cells]:
+            raise TunedFileError(f"{where}: the command has no {missing[0]}; the line is cut or of another tool")
+        index = _whole(cells.get("solution_index", "0"), "solution_index", where, 0)
+        row = Row(number, _product(cells, where), f"solution {index}" if "solution_index" in cells else "its default")
+        first = rows.setdefault((*row.key, row.choice), row)
+        if first is not row:
+            rows[*row.key, row.choice] = Row(first.line, first.key, first.choice, None, None, first.times + 1)
+    found.rows = list(rows.values())
+    return found
+
+
+def _bench_options(words: list[str], where: str, problems: list[str]) -> dict[str, str]:
+    """Return the options of one command; one that is not known becomes a problem, one that stands twice an error."""
+    cells: dict[str, str] = {}
+    at = 0
+    while at < len(words):
+        word, option = words[at], words[at].lstrip("-")
+        value = words[at + 1] if at + 1 < len(words) else ""
+        takes = value and not re.match(r"--?[A-Za-z]", value)
+        if not word.startswith("-"):
+            raise TunedFileError(f"{where}: {shown(word, 40)} where an option of hipblaslt-bench should stand")
+        if option in cells:
+            raise TunedFileError(f"{where}: {shown(word, 40)} stands twice; the line is two that ran together")
+        if option in _FLAGS.split() and not takes:
+            cells[option] = "1"
+        elif not takes:
+            raise TunedFileError(f"{where}: {shown(word, 40)} has no value; the line is cut")
+        else:
+            cells[option] = value
+            at += 1
+        if option not in (*_KEY, *_OPTIONS.split(), *_FLAGS.split(), "solution_index"):
+            problems.append(f"{where}: {shown(word, 40)}: an option that is not known here, and not compared")
+        at += 1
+    return cells
+
+
+# --- vLLM ----------------------------------------------------------------------------------------------------------
+
+_NAME = re.compile(
+    r"E=([0-9]{1,9}),N=([0-9]{1,9}),device_name=([^,]+)(?:,dtype=([^,]+))?(?:,block_shape=\[([0-9]+),([0-9]+)\])?\.json"
+)
+_TILE = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
+#: Numbers of one configuration: (name, least, must it be a power of two).
+_TILES = dict.fromkeys((*_TILE, "num_warps"), (1, True))
+_TILES |= dict.fromkeys(("GROUP_SIZE_M", "SPLIT_K", "num_stages"), (1, False))
+_TILES |= {"waves_per_eu": (0, False), "matrix_instr_nonkdim": (0, False), "kpack": (1, False)}
+
+
+def _vllm(text: str, name: str) -> TunedElsewhere:
+    """Read the tiles of one expert layer: the name says for what, each key is a number of tokens."""
+    parts = _NAME.fullmatch(name)
+    if parts is None:
+        raise TunedFileError(
+            f"{name}: vLLM looks for E=…,N=…,device_name=…[,dtype=…][,block_shape=[…,…]].json, exactly"
+        )
+    about: dict[str, Any] = {"E": int(parts[1]), "N": int(parts[2]), "device_name": parts[3], "dtype": parts[4]}
+    about["block_shape"] = [int(parts[5]), int(parts[6])] if parts[5] else None
+    try:
+        data = json.loads(text, object_pairs_hook=each_once)
+    except DoubledKey as e:
+        raise TunedFileError(f"{name}: {e}") from None
+    except (ValueError, RecursionError) as e:
+        raise TunedFileError(f"{name}:{getattr(e, 'lineno', 1)}: is no JSON ({e!s:.60}); copy the file again") from None
+    if not isinstance(data, dict) or not [k for k in data if k != "triton_version"]:
+        raise TunedFileError(f"{name}:1: holds {data!r:.40}; a file of tiles is an object: tokens and their tiles")
+    found = TunedElsewhere("vllm experts", about=about)
+    if data.pop("triton_version", None) is not None:
+        found.about["triton_version"] = "given"
+    for tokens, tiles in data.items():
+        line = _line_of(text, tokens)
+        where = f"{name}:{line}"
+        _whole(tokens, "tokens", where)
+        if not isinstance(tiles, dict):
+            raise TunedFileError(f"{where}: {shown(tokens, 20)}: {tiles!r:.40}: give the tiles, as an object")
+        if missing := [n for n in (*_TILE, "GROUP_SIZE_M") if n not in tiles]:
+            raise TunedFileError(f"{where}: the tiles for {tokens} tokens have no {missing[0]}; vLLM's kernel needs it")
+        for n, value in tiles.items():
+            if n not in _TILES:
+                found.problems.append(f"{where}: {shown(n, 40)}={value!r:.40}: a number that is not known here")
+                continue
+            least, power = _TILES[n]
+            size = _whole(value if type(value) is int else repr(value), n, where, least)
+            if power and size & (size - 1):
+                raise TunedFileError(f"{where}: {n}={size}: Triton takes powers of two")
+        rest = [f"{n}={v}" for n, v in tiles.items() if n in ("SPLIT_K", "num_warps", "num_stages")]
+        choice = " ".join(["x".join(str(tiles[n]) for n in _TILE), *rest])
+        found.rows.append(Row(line, (int(tokens),), choice))
+    if twice := [r for r in found.rows if [x.key for x in found.rows].count(r.key) > 1]:
+        raise TunedFileError(f"{name}:{twice[1].line}: {twice[1].key[0]} tokens stand twice; take one out")
+    return found
+
+
+def _line_of(text: str, key: str) -> int:
+    at = text.find(json.dumps(key))
+    return text.count("\n", 0, max(at, 0)) + 1
+
+
 # --- AITER ---------------------------------------------------------------------------------------------------------
 
-#: Columns that AITER looks a GEMM up by, beside the device; a file has some of the second.
+#: Columns that AITER looks a GEMM or experts up by, beside the device; "" is what a file without the column has.
 GEMM_KEY = ("M", "N", "K")
 GEMM_VARIANT = ("bias", "dtype", "outdtype", "scaleAB", "bpreshuffle", "q_dtype_w")
-_GEMM_MORE = "gfx cu_num libtype kernelId solidx splitK us kernelName tflops bw errRatio err_ratio"
-#: The architecture of a line that names compute units alone, as older files do.
+EXPERT_KEY = ("token", "model_dim", "inter_dim", "expert", "topk")
+EXPERT_VARIANT = ("act_type", "dtype", "q_dtype_a", "q_dtype_w", "q_type", "use_g1u1", "doweight_stage1")
+_GEMM_MORE: tuple[str, ...] = (
+    "gfx",
+    "cu_num",
+    "libtype",
+    "kernelId",
+    "solidx",
+    "splitK",
+    "us",
+    "kernelName",
+    "tflops",
+    "bw",
+)
+_GEMM_MORE += ("errRatio", "err_ratio")
+_EXPERT_MORE: tuple[str, ...] = (
+    "gfx",
+    "cu_num",
+    "block_m",
+    "ksplit",
+    "us1",
+    "kernelName1",
+    "err1",
+    "us2",
+    "kernelName2",
+    "err2",
+    "us",
+)
+_EXPERT_MORE += ("run_1stage", "xbf16", "flat", "tflops", "bw", "_tag")
+#: The architecture that AITER takes for a line of experts that names compute units alone.
 _OF_UNITS = {80: "gfx942", 304: "gfx942", 256: "gfx950"}
+_CASES = {
+    "aiter gemm": (GEMM_KEY, GEMM_VARIANT, (*_GEMM_MORE, *GEMM_VARIANT)),
+    "aiter experts": (EXPERT_KEY, EXPERT_VARIANT, (*_EXPERT_MORE, *EXPERT_VARIANT)),
+}
 
 
 def _aiter(lines: list[tuple[int, str]], name: str) -> TunedElsewhere:
-    """Read a CSV of AITER: GEMMs by M (tokens), N (outputs) and K."""
+    """Read a CSV of AITER: GEMMs by M (tokens), N (outputs) and K, or experts by tokens and sizes."""
     where = f"{name}:{lines[0][0]}"
     columns = [c.strip() for c in lines[0][1].split(",")]
-    if "expert" in columns:
-        raise TunedFileError(f"{where}: AITER's tuned experts are not read here; give its GEMMs")
+    kind = "aiter experts" if "expert" in columns else "aiter gemm"
+    key, variants, more = _CASES[kind]
     if "cu_num" not in columns and "us" not in columns:
         raise TunedFileError(f"{where}: {shown(lines[0][1], 40)}: a list of what is to be tuned; it names no kernel")
     if batched := [c for c in ("B", "b") if c in columns]:
         raise TunedFileError(f"{where}: column {batched[0]}: batched products of AITER are not read here")
-    columns = _header(lines[0][1], ("cu_num", *GEMM_KEY, "us", "kernelName"), where)
-    if unknown := [c for c in columns if c not in (*GEMM_KEY, *GEMM_VARIANT, *_GEMM_MORE.split())]:
+    names = ("kernelName1", "kernelName2") if kind == "aiter experts" else ("kernelName",)
+    columns = _header(lines[0][1], ("cu_num", *key, "us", *names), where)
+    if unknown := [c for c in columns if c not in (*key, *more)]:
         raise TunedFileError(f"{where}: column {shown(unknown[0], 40)}: not one of AITER's that are known here")
-    about = {"columns": columns, "variants": [c for c in GEMM_VARIANT if c in columns]}
-    found = TunedElsewhere("aiter gemm", about=about)
+    about = {"columns": columns, "variants": [c for c in variants if c in columns]}
+    found = TunedElsewhere(kind, about=about)
     seen: dict[Any, int] = {}
     for number, line in lines[1:]:
         where = f"{name}:{number}"
@@ -251,11 +403,12 @@ def _aiter(lines: list[tuple[int, str]], name: str) -> TunedElsewhere:
         if not re.fullmatch(r"gfx[0-9a-f]{3,4}", arch):
             said = f"gfx={shown(arch, 40)}" if "gfx" in cells else f"cu_num={units}"
             raise TunedFileError(f"{where}: {said}: no architecture such as gfx942 follows from it")
-        product = (*(_whole(cells[c], c, where) for c in GEMM_KEY), *(cells[c] for c in about["variants"]))
-        if not cells["kernelName"]:
-            raise TunedFileError(f"{where}: kernelName is empty; the line names no kernel")
+        product = (*(_whole(cells[c], c, where) for c in key), *(cells[c] for c in about["variants"]))
+        if blank := [c for c in names if not cells[c] and c != "kernelName2"]:
+            raise TunedFileError(f"{where}: {blank[0]} is empty; the line names no kernel")
         if "libtype" in cells and not re.fullmatch(r"[a-z_]+", cells["libtype"]):
             raise TunedFileError(f"{where}: libtype={shown(cells['libtype'], 40)}: give a library, as asm or ck")
-        us = _microseconds(cells["us"], "us", where)
-        _add(found, Row(number, product, cells["kernelName"], us, (arch, units)), seen, name)
+        choice = " + ".join(cells[c] for c in names if cells[c])
+        row = Row(number, product, choice, _microseconds(cells["us"], "us", where), (arch, units))
+        _add(found, row, seen, name)
     return found

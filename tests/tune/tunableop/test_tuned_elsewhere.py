@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Files of hipBLASLt and AITER: which line a model's products get, and what is odd is named with its line."""
+"""Files of hipBLASLt, vLLM and AITER: which line a model's products get, and what is odd is named with its line."""
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,9 @@ from rocm_guide.tune.tunableop.coverage import hipblaslt_key, padded_tokens
 from rocm_guide.tune.tunableop.gemm import parse_gemm
 
 SAMPLES = Path(__file__).parents[2] / "samples/tunableop/elsewhere"
-GEMMS, TUNED = SAMPLES / "a8w8_tuned_gemm.csv", SAMPLES / "hipblaslt_tuning.csv"
+GEMMS, EXPERTS = SAMPLES / "a8w8_tuned_gemm.csv", SAMPLES / "tuned_fmoe.csv"
+LOG, TUNED = SAMPLES / "hipblaslt.log", SAMPLES / "hipblaslt_tuning.csv"
+TILES = SAMPLES / "E=128,N=768,device_name=AMD_Instinct_MI300X.json"
 
 
 def lines_of(path, model, **how):
@@ -74,8 +77,50 @@ def test_tensor_parallel_cuts_the_products():
         lines_of(GEMMS, "llama-3-8b", tensor_parallel=3)
 
 
+def test_experts_are_looked_up_by_padded_tokens():
+    found = covers(read_tuned(EXPERTS), "qwen3-30b-a3b", prompt=[100])
+    assert [(a.row.line, a.row.choice, a.row.us) for a in found.asked] == [
+        (3, "stage1_b + stage2_b", 320.5),
+        (2, "stage1_a + stage2_a", 50.75),
+    ]
+    assert found.asked[0].note.startswith("as 128 tokens; act_type=ActivationType.Silu")
+    assert found.said == ["line 4: for gfx942 with 80 compute units; a MI300X is gfx942 with 304"]
+    assert covers(read_tuned(EXPERTS), "qwen3-30b-a3b", tensor_parallel=2).covered == 0
+    halved = covers(read_tuned(EXPERTS), "qwen3-30b-a3b", dtype="float16").asked[0]
+    assert halved.row is None and "line 3: of another type" in halved.note
+    with pytest.raises(GuideError, match="no experts"):
+        covers(read_tuned(EXPERTS), "llama-3-8b")
+
+
+def test_vllm_takes_the_nearest_number_of_tokens_of_exactly_its_file(tmp_path):
+    found = covers(read_tuned(TILES), "qwen3-30b-a3b", prompt=[33])
+    assert [(a.row.line, a.row.choice) for a in found.asked] == [
+        (6, "64x128x64 SPLIT_K=1 num_warps=8 num_stages=2"),
+        (2, "16x64x128 num_warps=4 num_stages=2"),
+    ]
+    assert found.asked[0].note == "the nearest, of 64 tokens"
+    for options, wanted in (
+        ({"tensor_parallel": 2}, "E=128,N=384,device_name=AMD_Instinct_MI300X.json"),
+        ({"gpu_name": "MI355X"}, "E=128,N=768,device_name=AMD_Instinct_MI355X.json"),
+    ):
+        missed = covers(read_tuned(TILES), "qwen3-30b-a3b", **options).asked[0]
+        assert missed.row is None and missed.note == f"vLLM looks for {wanted}"
+    copy = tmp_path / TILES.name.replace(".json", ",dtype=fp8_w8a8,block_shape=[128,128].json")
+    shutil.copy(TILES, copy)
+    assert covers(read_tuned(copy), "qwen3-30b-a3b").covered == 0
+    fields = {"model_type": "qwen3_moe", "hidden_size": 2048, "num_experts": 128, "num_experts_per_tok": 8}
+    fields |= {"moe_intermediate_size": 768, "intermediate_size": 6144, "num_hidden_layers": 2, "head_dim": 128}
+    fields |= {"num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 1024}
+    fields |= {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    assert covers(read_tuned(copy), str(tmp_path)).covered == 2
+    assert covers(read_tuned(TILES), str(tmp_path)).covered == 0
+
+
 def test_hipblaslt_compares_sizes_letters_and_types():
-    assert [line for line in lines_of(TUNED, "llama-3-8b").values() if line] == [2, 3]
+    log, tuned = (lines_of(path, "llama-3-8b") for path in (LOG, TUNED))
+    assert [line for line in log.values() if line] == [2, 3] and [line for line in tuned.values() if line] == [2, 3]
+    assert read_tuned(LOG).rows[1].times == 2 and read_tuned(LOG).about["other lines"] == 1
     assert not [line for line in lines_of(TUNED, "llama-3-8b", dtype="float16").values() if line]
     said = covers(read_tuned(TUNED), "llama-3-8b", prompt=[64]).said
     assert "line 2: this workload never asks for it" in said
@@ -85,7 +130,7 @@ def test_hipblaslt_compares_sizes_letters_and_types():
     assert hipblaslt_key(scaled)[6:] == ("f8_fnuz_r", "f8_fnuz_r", "bf16_r", "f32_r")
     assert hipblaslt_key(parse_gemm("GemmTunableOp_c10::complex<float>_NN,nn_1_1_1")) is None
     with pytest.raises(GuideError, match="tensor_parallel=2"):
-        covers(read_tuned(TUNED), "llama-3-8b", tensor_parallel=2)
+        covers(read_tuned(LOG), "llama-3-8b", tensor_parallel=2)
 
 
 def test_tunableop_results_cover_the_plan_that_they_were_tuned_for(tmp_path):
@@ -112,12 +157,25 @@ def test_tunableop_results_cover_the_plan_that_they_were_tuned_for(tmp_path):
         (GEMMS, [(3, "21.5", "nan")], "3: us=nan"),
         (GEMMS, [(3, "rows_128x128x128", "")], "3: kernelName is empty"),
         (GEMMS, [(3, "asm", "12")], "3: libtype=12"),
-        (GEMMS, [(1, "M,N,K", "expert,N,K")], "1: AITER's tuned experts are not read here"),
-        (GEMMS, [(1, "gfx,", "dtype,"), (2, "gfx942,304", "gfx942,305")], "2: cu_num=305: no architecture"),
+        (EXPERTS, [(2, "304,1", "305,1")], "2: cu_num=305: no architecture"),
+        (EXPERTS, [(1, "topk", "top_k")], "1: the header has no column topk"),
+        (LOG, [(2, "--transA T", "--transA X")], "2: transA=X"),
+        (LOG, [(3, "-k 4096 ", "")], "3: the command has no -k"),
+        (LOG, [(2, "-m 4096", "-m")], "2: -m has no value"),
+        (LOG, [(2, "bf16_r", "bf17_r")], "2: a_type=bf17_r"),
+        (LOG, [(2, "--transB N", "--transA N")], "2: --transA stands twice"),
+        (LOG, [(2, "--api_method c", "api c")], "2: api where an option"),
         (TUNED, [(1, "compute_type", "computeType")], "1: the header has no column compute_type"),
         (TUNED, [(2, "T,N,0,1", "T,N,0")], "2: 35 columns where the header has 36"),
         (TUNED, [(2, "4096,128,4096", "bf16_r,128,4096")], "2: m=bf16_r"),
         (TUNED, [(3, ",411,", ",-1,")], "3: solution_index=-1"),
+        (TILES, [(3, '"BLOCK_SIZE_M": 16', '"BLOCK_SIZE_M": 24')], "2: BLOCK_SIZE_M=24: Triton takes powers of two"),
+        (TILES, [(3, '"BLOCK_SIZE_M": 16', '"BLOCK_SIZE_M": true')], "2: BLOCK_SIZE_M=True"),
+        (TILES, [(3, '"BLOCK_SIZE_M": 16, ', "")], "2: the tiles for 1 tokens have no BLOCK_SIZE_M"),
+        (TILES, [(6, '"64"', '"many"')], "6: tokens=many"),
+        (TILES, [(6, '"64"', '"1"')], "'1' stands twice"),
+        (TILES, [(6, '"64"', '"01"')], "6: 1 tokens stand twice"),
+        (TILES, [(8, "2", "2,")], ":9: is no JSON"),
     ],
 )
 def test_what_a_tuner_would_not_write_is_named_with_its_line(tmp_path, path, edits, said):
@@ -130,9 +188,12 @@ def test_what_a_tuner_would_not_write_is_named_with_its_line(tmp_path, path, edi
     ("path", "edits", "said"),
     [
         (GEMMS, [(3, "128,6144", "1,6144")], ":3: for the same as line 2: AITER does not load"),
+        (EXPERTS, [(3, "304,128", "304,1")], ":3: for the same as line 2: AITER takes the first"),
         (TUNED, [(3, "4096,1,4096", "4096,128,4096")], ":3: for the same as line 2: hipBLASLt keeps both"),
         (TUNED, [(1, "rotating_buffer", "schema")], ":1: column schema: not known here"),
         (TUNED, [(1, "kernel_name", "scaleE")], "an index alone counts only in the build"),
+        (LOG, [(2, "--rotating 0", "--turning 0")], ":2: --turning: an option that is not known"),
+        (TILES, [(4, '"kpack": 2', '"num_ctas": 2')], ":2: num_ctas=2: a number that is not known"),
     ],
 )
 def test_what_is_odd_is_said_and_the_rest_is_read(tmp_path, path, edits, said):
@@ -148,7 +209,10 @@ def test_what_is_odd_is_said_and_the_rest_is_read(tmp_path, path, edits, said):
         ("t.csv", "M,N,K\n1,2,3\n", "it names no kernel"),
         ("t.csv", "a,b\n", "begins with a,b; known are"),
         ("t.csv", "T,N,0,1,8,8,8\n", "begins with T,N"),
-        ("E=8,N=8,device_name=X.json", "{}", "tiles of vLLM's experts are not read here"),
+        ("tiles.json", "{}", "vLLM looks for E="),
+        ("E=8,N=8,device_name=X,block_shape=[128, 128].json", "{}", "vLLM looks for E="),
+        ("E=8,N=8,device_name=X.json", "{}", "tokens and their tiles"),
+        ("E=8,N=8,device_name=X.json", '{"1": 5}', ":1: 1: 5: give the tiles"),
     ],
 )
 def test_a_file_of_no_known_kind_is_refused(tmp_path, name, text, said):
