@@ -7,9 +7,13 @@
 import os
 import sys
 import zlib
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 
 def turn(n: int) -> int:
@@ -37,6 +41,11 @@ def due(share: int, of: int) -> bool:
     if not 0 <= share < of:
         raise ValueError(f"share {share} of {of} would never run")
     return everything() or turn(of) == share
+
+
+def dealt(table: Iterable[T], of: int) -> list[T]:
+    """Return the rows of a table that run now, each in every ``of``-th run."""
+    return [row for n, row in enumerate(table) if due(n % of, of)]
 
 
 #: Ways in which notebooks are executed beside the plain one of every run. Each repeats nearly all of that one and finds
