@@ -7,10 +7,13 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from rocm_guide.cli.main import main
 from rocm_guide.observe.debugging.faults.agent_log import read_report
 from rocm_guide.observe.debugging.faults.code_objects import find_objdump, saved_name
 from rocm_guide.observe.profiling.torch_trace.summary import summarize
@@ -22,13 +25,20 @@ DATA = Path(__file__).parents[2] / "rocm_guide" / "data"
 
 
 def run(*arguments: str | Path, code: int = 0) -> str:
-    command = [sys.executable, "-c", "from rocm_guide.cli.main import main; main()", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == code, done.stderr[-2000:]
+    """What a command writes; in this process, which has its libraries imported (test_safety.py starts processes)."""
+    out, err, ended = StringIO(), StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["rocm-guide", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as left:
+            ended = left.code or 0
+    said, refused = out.getvalue(), err.getvalue()
+    assert ended == code, refused[-2000:]
     if code == 2:
-        assert len(done.stderr.strip().splitlines()) == 1 and not done.stdout
-        return done.stderr
-    return done.stdout
+        assert len(refused.strip().splitlines()) == 1 and not said
+        return refused
+    return said
 
 
 def test_trace_summary_and_json_say_the_same():
