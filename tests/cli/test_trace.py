@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocm_guide.cli.main import main
+from rocm_guide.finetune.resident import start_fork
 from rocm_guide.observe.debugging.faults.agent_log import read_report
 from rocm_guide.observe.debugging.faults.code_objects import find_objdump, saved_name
 from rocm_guide.observe.profiling.torch_trace.summary import summarize
@@ -98,6 +99,8 @@ def test_profile_of_a_script_that_exits_or_fails(tmp_path):
     """The work up to there is summarised, the exit code is the script's, and its traceback shows its own lines only."""
     pytest.importorskip("torch")
     script, out = tmp_path / "work.py", tmp_path / "trace.json"
+    streams = {"out": tmp_path / "said", "err": tmp_path / "told"}
+    settings = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     work = "import sys, torch\ntorch.ones(64, 64) @ torch.ones(64, 64)\n"
     for end, code, shown in (
         ("sys.exit()", 0, ""),
@@ -106,20 +109,14 @@ def test_profile_of_a_script_that_exits_or_fails(tmp_path):
         ("int('x')", 1, "ValueError: invalid literal"),
     ):
         script.write_text(work + end + "\n")
-        command = [
-            sys.executable,
-            "-c",
-            "from rocm_guide.cli.main import main; main()",
-            "trace",
-            "record",
-            "--out",
-            out,
-            script,
-        ]
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
-        assert done.returncode == code and "aten::mm" in done.stdout and "perfetto" in done.stdout
-        assert shown in done.stderr and "typer" not in done.stderr and "runpy" not in done.stderr
-        assert shown or not done.stderr
+        for stream in streams.values():
+            stream.write_text("")
+        words = ["trace", "record", "--out", str(out), str(script)]
+        done = start_fork(["torch"], "rocm_guide.cli.main", words, settings=settings, folder=tmp_path, **streams)
+        ended, (said, told) = done.wait(300), (stream.read_text() for stream in streams.values())
+        assert ended == code and "aten::mm" in said and "perfetto" in said, told
+        assert shown in told and "typer" not in told and "runpy" not in told
+        assert shown or not told
 
 
 @pytest.mark.skipif(find_objdump() is None, reason="needs llvm-objdump 17 or newer")
