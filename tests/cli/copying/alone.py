@@ -31,12 +31,13 @@ def main() -> int:
     return 0
 
 
-def start(folder: Path, words: list[str], libraries: list[str], own: Path | None = None) -> Fork:
+def start(folder: Path, words: list[str], libraries: list[str], own: Path | None = None, err: str = "err") -> Fork:
     """Start ``python WORDS`` in ``folder``; what it says goes to the files ``out`` and ``err`` there.
 
     Args:
         libraries: what is imported before; with other ones another process is made ready.
         own: a folder of libraries beside the ordinary ones.
+        err: another name for the second file; ``out`` brings both streams together, as a terminal does.
     """
     gone = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     settings = {k: v for k, v in os.environ.items() if k not in gone and not k.startswith("PYTEST_")} | {
@@ -48,10 +49,10 @@ def start(folder: Path, words: list[str], libraries: list[str], own: Path | None
         "HIP_VISIBLE_DEVICES": "",
         "GPTQMODEL_DISABLE_PACK_EXT": "1",  # it would compile a helper for half a minute
     }
-    out, err = folder / "out", folder / "err"
-    for file in (out, err):
+    streams = {"out": folder / "out", "err": folder / err}
+    for file in streams.values():
         file.write_text("")
-    return start_fork(libraries, __name__, words, settings=settings, folder=folder, out=out, err=err)
+    return start_fork(libraries, __name__, words, settings=settings, folder=folder, **streams)
 
 
 def run(folder: Path, words: list[str], libraries: list[str], own: Path | None = None) -> tuple[int, str, str]:

@@ -80,8 +80,8 @@ def environment(folder):
 def run(folder, *words):
     """The exit code of ``python WORDS``, and what it said; only a module (-m) has a Python of its own."""
     if words[0] != "-m":
-        code, out, err = alone.run(folder, list(words), LIBRARIES, QUANTIZATION)
-        return code, out + err
+        code = alone.start(folder, list(words), LIBRARIES, QUANTIZATION, "out").wait(600)
+        return code, (folder / "out").read_text()
     out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     done = subprocess.run([sys.executable, *words], cwd=folder, env=environment(folder), timeout=300, **out)
     return done.returncode, done.stdout
