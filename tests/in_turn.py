@@ -7,9 +7,13 @@
 import os
 import sys
 import zlib
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 
 def turn(n: int) -> int:
@@ -37,6 +41,25 @@ def due(share: int, of: int) -> bool:
     if not 0 <= share < of:
         raise ValueError(f"share {share} of {of} would never run")
     return everything() or turn(of) == share
+
+
+def dealt(table: Iterable[T], of: int) -> list[T]:
+    """Return the rows of a table that run now, each in every ``of``-th run."""
+    return [row for n, row in enumerate(table) if due(n % of, of)]
+
+
+#: Ways in which notebooks are executed beside the plain one of every run. Each repeats nearly all of that one and finds
+#: only what depends on its GPU, its model, its Triton, its package or its CPU: one of them has its turn in each run.
+BESIDE = ("a pretended GPU", "a reader's model", "another Triton or numpy", "a wheel or another CPU")
+
+
+def beside(way: str, share: int, of: int) -> tuple[int, int]:
+    """Return the turn, and of how many, in which this share of ``of`` of one way of ``BESIDE`` runs.
+
+    >>> [beside("a reader's model", share, 3) for share in range(3)]
+    [(1, 12), (5, 12), (9, 12)]
+    """
+    return BESIDE.index(way) + len(BESIDE) * share, len(BESIDE) * of
 
 
 def in_turn(share: int, of: int) -> pytest.MarkDecorator:

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from rocm_guide.cli.main import main
+from rocm_guide.finetune.resident import start_fork
 from rocm_guide.observe.debugging.faults.agent_log import read_report
 from rocm_guide.observe.debugging.faults.code_objects import find_objdump, saved_name
 from rocm_guide.observe.profiling.torch_trace.summary import summarize
@@ -22,13 +26,20 @@ DATA = Path(__file__).parents[2] / "rocm_guide" / "data"
 
 
 def run(*arguments: str | Path, code: int = 0) -> str:
-    command = [sys.executable, "-c", "from rocm_guide.cli.main import main; main()", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == code, done.stderr[-2000:]
+    """What a command writes; in this process, which has its libraries imported (test_safety.py starts processes)."""
+    out, err, ended = StringIO(), StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["rocm-guide", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as left:
+            ended = left.code or 0
+    said, refused = out.getvalue(), err.getvalue()
+    assert ended == code, refused[-2000:]
     if code == 2:
-        assert len(done.stderr.strip().splitlines()) == 1 and not done.stdout
-        return done.stderr
-    return done.stdout
+        assert len(refused.strip().splitlines()) == 1 and not said
+        return refused
+    return said
 
 
 def test_trace_summary_and_json_say_the_same():
@@ -87,6 +98,8 @@ def test_profile_of_a_script_that_exits_or_fails(tmp_path):
     """The work up to there is summarised, the exit code is the script's, and its traceback shows its own lines only."""
     pytest.importorskip("torch")
     script, out = tmp_path / "work.py", tmp_path / "trace.json"
+    streams = {"out": tmp_path / "said", "err": tmp_path / "told"}
+    settings = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     work = "import sys, torch\ntorch.ones(64, 64) @ torch.ones(64, 64)\n"
     for end, code, shown in (
         ("sys.exit()", 0, ""),
@@ -95,20 +108,14 @@ def test_profile_of_a_script_that_exits_or_fails(tmp_path):
         ("int('x')", 1, "ValueError: invalid literal"),
     ):
         script.write_text(work + end + "\n")
-        command = [
-            sys.executable,
-            "-c",
-            "from rocm_guide.cli.main import main; main()",
-            "trace",
-            "record",
-            "--out",
-            out,
-            script,
-        ]
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
-        assert done.returncode == code and "aten::mm" in done.stdout and "perfetto" in done.stdout
-        assert shown in done.stderr and "typer" not in done.stderr and "runpy" not in done.stderr
-        assert shown or not done.stderr
+        for stream in streams.values():
+            stream.write_text("")
+        words = ["trace", "record", "--out", str(out), str(script)]
+        done = start_fork(["torch"], "rocm_guide.cli.main", words, settings=settings, folder=tmp_path, **streams)
+        ended, (said, told) = done.wait(300), (stream.read_text() for stream in streams.values())
+        assert ended == code and "aten::mm" in said and "perfetto" in said, told
+        assert shown in told and "typer" not in told and "runpy" not in told
+        assert shown or not told
 
 
 @pytest.mark.skipif(find_objdump() is None, reason="needs llvm-objdump 17 or newer")

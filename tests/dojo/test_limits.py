@@ -15,16 +15,11 @@ from cdna.testing import HEAD, run_cell
 from rocm_guide.dojo import grade
 from tests.dojo.hostile import ELSEWHERE, HOSTILE
 from tests.dojo.solutions import SOLUTIONS
-from tests.in_turn import due
+from tests.in_turn import dealt
 
 
 def solution(body):
     return run_cell(f"{HEAD}def copy(x):\n    {body}\n")["copy"]
-
-
-def dealt(table, shares):
-    """Return the names of a table that are due in this run, each in one of so many."""
-    return [name for i, name in enumerate(table) if due(i % shares, shares)]
 
 
 @pytest.mark.parametrize("how", dealt(HOSTILE, 3))

@@ -15,15 +15,10 @@ import torch
 from cdna.grade import GradeError
 from cdna.testing import HEAD, run_cell
 from rocm_guide.dojo import LISTINGS, PATH, PUZZLES, SOLVED, grade, show_solution, start
-from tests.in_turn import due
+from tests.in_turn import dealt
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 IMPORTS = HEAD + "from rocm_guide.dojo import LISTINGS, grade\n"
-
-
-def dealt(names):
-    """Return a third of them, another in each run."""
-    return [name for i, name in enumerate(names) if due(i % 3, 3)]
 
 
 def headings(number):
@@ -53,7 +48,7 @@ def test_where_a_puzzle_is_taught_there_is_such_a_section(step):
     assert any(re.match(pattern, h) for h in headings(number)), step.taught
 
 
-@pytest.mark.parametrize("step", dealt(PATH), ids=lambda s: s.puzzle)
+@pytest.mark.parametrize("step", dealt(PATH, 3), ids=lambda s: s.puzzle)
 def test_a_starter_runs_as_it_is_and_is_not_yet_right(step, capsys):
     text = start(step.puzzle).text
     lines = text.splitlines()
@@ -71,7 +66,7 @@ def test_a_starter_runs_as_it_is_and_is_not_yet_right(step, capsys):
         assert "no kernel has stored anything yet" in said and "returns" not in said, said
 
 
-@pytest.mark.parametrize("name", dealt(SOLVED))
+@pytest.mark.parametrize("name", dealt(SOLVED, 3))
 def test_a_solution_that_is_shown_passes_as_it_stands_in_the_library(name):
     assert grade(SOLVED[name], name).passed
     shown = show_solution(name)

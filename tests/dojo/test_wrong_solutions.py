@@ -15,10 +15,10 @@ from tests.dojo import good, wrong
 from tests.dojo.solutions import SOLUTIONS
 from tests.dojo.test_listings import RIGHT
 from tests.dojo.test_listings import WRONG as WRONG_LISTINGS
-from tests.in_turn import due
+from tests.in_turn import dealt
 
 HOUSE = Path(__file__).parents[2] / "docs" / "house.md"
-SHARES = 8  # an eighth of the tables in each run
+SHARES = 16  # a sixteenth of the tables in each run
 FAMILY = {step.puzzle: step.family for step in PATH}
 
 
@@ -28,11 +28,6 @@ def changed(name, *pairs):
         assert old in code, old
         code = code.replace(old, new)
     return code
-
-
-def dealt(table, shares=SHARES):
-    """Return the rows that are due in this run, each in one of so many."""
-    return [row for i, row in enumerate(table) if due(i % shares, shares)]
 
 
 RIGHT_ONES = [(name, SOLUTIONS[name]) for name in PUZZLES]
@@ -64,7 +59,7 @@ def test_the_tables_are_as_long_as_a_teachers_patience():
     assert {name for _, name, _, _ in WRONG_ONES} == {*PUZZLES} and not {*PUZZLES} & {*LISTINGS}
 
 
-@pytest.mark.parametrize(("name", "code"), dealt(RIGHT_ONES))
+@pytest.mark.parametrize(("name", "code"), dealt(RIGHT_ONES, SHARES))
 def test_a_right_solution_passes(name, code):
     result = grade(run_cell(HEAD + code)[name], name)
     assert result.passed, str(result)
@@ -73,7 +68,7 @@ def test_a_right_solution_passes(name, code):
         assert float(times) >= 1, "nothing beats the floor: it counts what has to be read, pages of others not"
 
 
-@pytest.mark.parametrize(("kind", "name", "code", "said"), dealt(WRONG_ONES))
+@pytest.mark.parametrize(("kind", "name", "code", "said"), dealt(WRONG_ONES, SHARES))
 def test_a_wrong_or_bad_solution_is_refused_and_its_class_named(kind, name, code, said):
     result = grade(run_cell(HEAD + code)[name], name)
     assert not result.passed

@@ -1,11 +1,22 @@
 # SPDX-License-Identifier: MIT
 """Exercises of notebook 22: the solutions pass, the obvious wrong answers are met with the right hint."""
 
+from functools import cache
+
 import pytest
 
 pytest.importorskip("triton")
 
+from cdna.examples import tuning
 from rocm_guide.exercises.triton_tuning import check_filter, check_refused, check_split_k
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once():
+    """Compile each candidate once for all answers: what an answer is judged by is the same report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "gemm_report", cache(tuning.gemm_report))
+        yield
 
 
 @pytest.mark.parametrize(

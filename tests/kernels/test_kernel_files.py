@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rocm_guide.finetune.resident import start_fork
 from rocm_guide.kernels import (
     attention,
     attention_fp8,
@@ -89,17 +90,22 @@ def test_what_has_one_name_in_several_files_is_one_text(files):
 
 
 def run_alone(folder):
-    """Run a folder's use.py without this package: on a GPU as whoever copies a file would, else in the interpreter."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    """Run a folder's use.py without this package: on a GPU as whoever copies a file would, else in the interpreter, in
+    forks of one process that has torch imported."""
+    use, out = folder / "use.py", folder / "out"
     if torch.cuda.is_available():
-        use = folder / "use.py"
         here = "import torch\ntorch.set_default_device('cuda')\n"
         use.write_text(use.read_text(encoding="utf-8").replace("import torch\n", here, 1), encoding="utf-8")
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        with out.open("w") as said:
+            code = subprocess.call([sys.executable, "use.py"], cwd=folder, env=environment, stderr=said, timeout=600)
     else:
-        environment["TRITON_INTERPRET"] = "1"
-    command = [sys.executable, "use.py"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-2000:]
+        out.touch()
+        use.write_text(f"{use.read_text(encoding='utf-8')}\n\ndef main():\n    return 0\n", encoding="utf-8")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")} | {"TRITON_INTERPRET": "1"}
+        needed = ["torch", "triton.language"]
+        code = start_fork(needed, "use", [], settings=environment, folder=folder, out=out, err=out).wait(600)
+    assert code == 0, out.read_text()[-2000:]
 
 
 @pytest.mark.parametrize("name", PRODUCT_USES)
@@ -109,7 +115,7 @@ def test_a_copied_file_of_products_runs_alone(name, tmp_path):
     call, wanted = PRODUCT_USES[name]
     (tmp_path / "use.py").write_text(f"""
 import sys
-sys.modules["rocm_guide"] = None  # to import it is an error
+sys.modules["rocm_guide"] = sys.modules["cdna"] = None  # to import them is an error
 import torch
 import {name} as file
 from {name} import *
@@ -184,7 +190,8 @@ def test_a_copied_file_runs_alone(name, tmp_path):
     """In an empty folder, with nothing but torch and triton: what it computes agrees with torch."""
     source = next(f for f in ALONE if f.__name__.endswith(f".{name}")).__file__
     (tmp_path / f"{name}.py").write_text(Path(source).read_text(encoding="utf-8"))
-    first = 'import sys\nsys.modules["rocm_guide"] = None  # to import it is an error\nimport torch\n'
+    first = 'import sys\nsys.modules["rocm_guide"] = sys.modules["cdna"] = None  # to import them is an error\n'
+    first += "import torch\n"
     (tmp_path / "use.py").write_text(f"{first}import {name} as file\n{USES[name].format(name=name)}")
     run_alone(tmp_path)
 

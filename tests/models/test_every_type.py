@@ -18,7 +18,7 @@ from rocm_guide.models.quantized import METHODS
 from rocm_guide.models.shapes import SHAPES
 from rocm_guide.models.sizes import sizes_of
 from rocm_guide.models.sources import config_fields
-from tests.in_turn import due
+from tests.in_turn import dealt
 from tests.models.every_type import KINDS, verdict
 
 #: What cannot be described or planned, and the reason that is given.
@@ -44,14 +44,14 @@ PLAN_REFUSES = _BOTH | dict.fromkeys(_DECIDES, "it decides on a value that only 
 TURNS = 12
 
 
-@pytest.mark.parametrize("kind", [kind for i, kind in enumerate(KINDS) if due(i % TURNS, TURNS)])
+@pytest.mark.parametrize("kind", dealt(KINDS, TURNS))
 def test_described_or_refused(kind: str) -> None:
     for said, refused in zip(verdict(kind), (FIT_REFUSES, PLAN_REFUSES), strict=True):
         assert said.startswith("refused: ") if kind in refused else said.startswith("right"), said
         assert refused.get(kind, "") in said and "\n" not in said
 
 
-@pytest.mark.parametrize("name", [name for i, name in enumerate(SHAPES) if due(i % 4, 4)])
+@pytest.mark.parametrize("name", dealt(SHAPES, 4))
 def test_a_formula_says_what_transformers_builds(name: str) -> None:
     """The formulae are the fast path of the description: they say the same of every layer."""
     (_, sizes, layers, outside), (_, built, others, beside) = read(SHAPES[name]), describe(SHAPES[name])
@@ -78,7 +78,7 @@ def test_a_formula_says_what_transformers_builds(name: str) -> None:
 FAST = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text", "mixtral", "qwen3_moe", "deepseek_v3")
 
 
-@pytest.mark.parametrize("kind", [kind for i, kind in enumerate(FAST) if due(i % 5, 5)])
+@pytest.mark.parametrize("kind", dealt(FAST, 5))
 def test_no_field_of_a_fast_family_is_passed_over(kind: str) -> None:
     """Each number and flag of the configuration is changed in turn: formula and model stay equal, or it is refused."""
     from tests.models.every_type import configuration

@@ -33,8 +33,11 @@ from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.sizes import sizes_of
 from rocm_guide.models.tiny import tiny_folder
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
+from tests.cli.copying import alone
 from tests.own_data import RULES, families, layouts, write_layouts
 
+LIBRARIES = ["trl.trainer.sft_trainer", "peft"]
+QUANTIZATION = OWN_FOLDERS["quantization"].path
 FEW = {"rank": 4, "alpha": 8, "rate": 5e-3, "batch": 4, "length": 64, "steps": 8, "save": 0.25}
 MARKED = (
     "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}{% generation %} {{ m.content }} </s>"
@@ -74,36 +77,23 @@ def environment(folder):
     }
 
 
-def start(folder, words, **options):
-    out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen([sys.executable, *words], cwd=folder, env=environment(folder), **out, **options)
-
-
 def run(folder, *words):
-    process = start(folder, words)
-    said = process.communicate(timeout=300)[0]
-    return process.returncode, said
+    """The exit code of ``python WORDS``, and what it said; only a module (-m) has a Python of its own."""
+    if words[0] != "-m":
+        code = alone.start(folder, list(words), LIBRARIES, QUANTIZATION, "out").wait(600)
+        return code, (folder / "out").read_text()
+    out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment(folder), timeout=300, **out)
+    return done.returncode, done.stdout
 
 
-EACH = """import json, runpy, sys
-for words in json.loads(sys.argv[1]):
-    sys.argv = words
-    try:
-        runpy.run_path(words[0], run_name="__main__")
-        code = 0
-    except SystemExit as left:
-        code = left.code if isinstance(left.code, int) else print(left.code) or 1
-    print(end=f"\\0{code}\\0", flush=True)
-"""
-
-
-def run_each(folder, script, lines):
-    """The exit code of a script for each line of options, and what it said; all in one process, which imports once."""
-    (folder / "each.py").write_text(EACH)
-    code, said = run(folder, "each.py", json.dumps([[script, *options] for options in lines]))
-    parts = said.split("\0")
-    assert code == 0 and len(parts) == 2 * len(lines) + 1, said[-2000:]
-    return list(zip(map(int, parts[1::2]), parts[::2], strict=False))
+def test_a_script_is_alone_and_ends_as_it_would_for_a_reader(room):
+    looks = "import sys\ntry:\n    import rocm_guide.models\nexcept ImportError:\n    sys.exit('no course')\n"
+    (room / "looks.py").write_text(looks)
+    (room / "breaks.py").write_text("print(1 / 0)\n")
+    assert run(room, "looks.py") == (1, "no course\n")
+    code, said = run(room, "breaks.py")
+    assert code == 1 and said.endswith("ZeroDivisionError: division by zero\n")
 
 
 def history(folder):
@@ -141,22 +131,19 @@ def test_notebook_13_quantises_where_the_course_is_not(room):
     text = script_of("13")
     assert not re.search(r"rocm_guide|cdna", text)
     (room / "quantise.py").write_text(text)
-    env = environment(room)
-    env["PYTHONPATH"] += os.pathsep + str(OWN_FOLDERS["quantization"].path)
-    words = ["quantise.py", f"--model={tiny_folder()}", "--out=small", "--scheme=MXFP4"]
-    done = subprocess.run([sys.executable, *words], cwd=room, env=env, capture_output=True, text=True, timeout=300)
-    assert not done.returncode, done.stderr[-2000:]
+    code, said = run(room, "quantise.py", f"--model={tiny_folder()}", "--out=small", "--scheme=MXFP4")
+    assert not code, said[-2000:]
     config = json.loads((room / "small" / "config.json").read_text())
     (group,) = config["quantization_config"]["config_groups"].values()
     assert group["weights"]["num_bits"] == 4 and group["weights"]["group_size"] == 32
-    assert "read back" in done.stdout and sizes_of(config).stored_as == "compressed-tensors, 4 bits"
+    assert "read back" in said and sizes_of(config).stored_as == "compressed-tensors, 4 bits"
 
 
 @pytest.mark.slow
 def test_notebook_16_compiles_where_the_course_is_not(room):
     """Decoding with a static cache as one graph, and one layer's graph for all layers; both are asserted in it."""
     (room / "compiled.py").write_text(script_of("16"))
-    code, said = run(room, "compiled.py", f"--model={tiny_folder()}", "--new_tokens=6")
+    code, said = run(room, "-m", "compiled", f"--model={tiny_folder()}", "--new_tokens=6")
     assert code == 0, said[-2000:]
     assert re.search(r"^first step [\d.]+ s, then 4 steps without compiling$", said, re.M), said[-2000:]
     made = {m[1]: (int(m[2]), int(m[3])) for m in re.finditer(r"^(\w+) .*; (\d+) graphs, (\d+) kernels$", said, re.M)}
@@ -185,11 +172,10 @@ def test_notebook_17_tunes_where_the_course_is_not(room):
     text = script_of("17")
     assert not re.search(r"rocm_guide|cdna", text) and '"--model", required=True' in text
     (room / "tune.py").write_text(text)
-    words = [sys.executable, "tune.py", f"--model={tiny_folder()}", "--results=mine.csv"]
-    done = subprocess.run(words, cwd=room, env=environment(room), capture_output=True, text=True, timeout=300)
-    assert not done.returncode, done.stderr[-2000:]
-    assert "prompt padded to" in done.stdout and "tokens/second" in done.stdout
-    assert "needs a GPU" in done.stdout and not (room / "mine.csv").exists()
+    code, said = run(room, "tune.py", f"--model={tiny_folder()}", "--results=mine.csv")
+    assert not code, said[-2000:]
+    assert "prompt padded to" in said and "tokens/second" in said
+    assert "needs a GPU" in said and not (room / "mine.csv").exists()
 
 
 @pytest.mark.parametrize(("kept", "accepted"), [(False, True), (True, True), (True, False)])
@@ -274,12 +260,11 @@ def test_imports_are_joined_and_options_are_read(monkeypatch, tmp_path):
 def test_it_trains_and_goes_on_after_a_kill_where_the_course_is_not(room):
     """The losses after the kill are those of a run that nobody killed."""
     words = command(tiny_folder(), "rows.jsonl", "killed")
-    process = start(room, words)
+    process = alone.start(room, words, LIBRARIES, QUANTIZATION)
     while process.poll() is None and not list(room.glob("killed/.*/*/trainer_state.json")):
         time.sleep(0.02)
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL, "it ended before it was killed"
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
     assert not (room / "killed/adapter").exists()
     (half,) = room.glob("killed/.adapter-*")
     (half / "checkpoint-7").mkdir()  # a machine that goes away while it writes leaves this
@@ -415,7 +400,7 @@ def test_it_asks_with_an_adapter_and_without_where_the_course_is_not(room):
     model, words = make_adapter(base, room / "asked")
     (room / "tokenizer_config.json").write_text("{}")  # of whatever lies where the script is started
     lines = [[f"--model={base}", f"--adapter={a}", f"--question={question}", "--answer=8"] for a in ("asked", "")]
-    first, again = run_each(room, "ask.py", lines), run_each(room, "ask.py", lines[::-1])[::-1]
+    first, again = ([run(room, "ask.py", *line) for line in lines] for _ in range(2))
     for adapter, (code, said), (_, repeated) in zip(("asked", ""), first, again, strict=True):
         with nullcontext() if adapter else model.disable_adapter():
             (right,) = answer(model, words, [chat(question)[0]], new_tokens=8)
@@ -486,6 +471,6 @@ def test_what_cannot_be_evaluated_is_said_in_one_line(room):
         "--dataset=texts.jsonl --adapter=x": "texts.jsonl: rename ['text'] to prompt and completion",
         "--dataset=rows.jsonl --adapter=x --rows=1": few,
     }
-    found = run_each(room, "evaluate.py", [[f"--model={tiny_folder()}", *options.split()] for options in refused])
+    found = [run(room, "evaluate.py", f"--model={tiny_folder()}", *options.split()) for options in refused]
     for (code, said), reason in zip(found, refused.values(), strict=True):
         assert code == 1 and said.splitlines()[-1] == reason, said[-2000:]

@@ -2,26 +2,22 @@
 """`rocm-guide script 04`: a model that is dealt out over what a reader allows, where the course cannot be imported."""
 
 import ast
-import os
 import re
-import subprocess
 import sys
 
 import pytest
 
 from rocm_guide.cli.copying import script_of
 from rocm_guide.models.tiny import tiny_folder
+from tests.cli.copying import alone
 
 
 def run(folder, *words):
     (folder / "place.py").write_text(script_of("04"))
     for name in ("rocm_guide", "cdna"):
         (folder / f"{name}.py").write_text("raise ImportError('the course is not here')\n")
-    env = {**os.environ, "PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    env |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "place.py", f"--model={tiny_folder()}", "--answer=4", *words]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
-    return done.returncode, done.stdout, done.stderr
+    words = ["place.py", f"--model={tiny_folder()}", "--answer=4", *words]
+    return alone.run(folder, words, ["transformers.models.llama.modeling_llama"])
 
 
 def test_the_script_is_plain_and_short():

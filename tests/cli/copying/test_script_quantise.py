@@ -26,6 +26,7 @@ from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.sizes import sizes_of
 from rocm_guide.models.tiny import tiny_folder
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
+from tests.cli.copying import alone
 from tests.own_data import families, layouts, write_layouts
 
 LIBRARIES = OWN_FOLDERS["quantization"]
@@ -72,9 +73,9 @@ def environment(folder):
 
 
 def run(folder, number, *words):
-    command = [sys.executable, f"s{number}.py", *words]
-    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=600)
-    return done.returncode, done.stdout + done.stderr
+    libraries = [] if number == "18" else ["trl.trainer.sft_trainer", "peft"]
+    code, out, err = alone.run(folder, [f"s{number}.py", *words], libraries, LIBRARIES.path)
+    return code, out + err
 
 
 def perplexities(said):

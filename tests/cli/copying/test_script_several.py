@@ -18,6 +18,7 @@ from rocm_guide.cli.copying import script_of
 from rocm_guide.finetune import read_losses, read_processes, read_watched
 from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.tiny import tiny_folder
+from tests.cli.copying import alone as alone_in
 from tests.own_data import families, layouts, write_layouts
 
 FEW = {"steps": 6, "batch": 5, "at_a_time": 2, "rate": 1e-3, "length": 64, "save": 2, "patience": 60}
@@ -39,11 +40,15 @@ def room(tmp_path_factory):
 
 def run(folder, *launch, **changes):
     knobs = {"model": tiny_folder(), "dataset": "rows.jsonl", **FEW, **changes}
-    words = [sys.executable, *launch, "train.py", *(f"--{name}={value}" for name, value in knobs.items())]
+    words = [*launch, "train.py", *(f"--{name}={value}" for name, value in knobs.items())]
+    if not launch:
+        code, out, err = alone_in.run(folder, words, ["datasets", "transformers.models.llama.modeling_llama"])
+        return code, out + err
     gone = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     env = {k: v for k, v in os.environ.items() if k not in gone}
     env |= {"PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "cache")}
     env |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    words = [sys.executable, *words]
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout + done.stderr
 
