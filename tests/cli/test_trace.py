@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from rocm_guide.cli.main import main
-from rocm_guide.finetune.resident import start_fork
 from rocm_guide.observe.debugging.faults.agent_log import read_report
 from rocm_guide.observe.debugging.faults.code_objects import find_objdump, saved_name
 from rocm_guide.observe.profiling.torch_trace.summary import summarize
+from tests.forks import start_fork
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 PROFILING = Path(__file__).parents[2] / "notebooks" / "recorded"

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from rocm_guide.finetune.resident import start_fork
 from rocm_guide.kernels import (
     attention,
     attention_fp8,
@@ -36,6 +35,7 @@ from rocm_guide.kernels import (
     softmax,
     swiglu_fp8,
 )
+from tests.forks import start_fork
 
 FILES = (layer_norm, rms_norm, softmax)
 NAMES = [f.__name__.rpartition(".")[2] for f in FILES]

@@ -32,7 +32,6 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut(
         "15", "flex = torch.compile(flex_attention, dynamic=False) if", "FlexAttention is an operator of its own kind"
     ),
-    LeftOut("15", "fast = torch.compile(flex_attention", "FlexAttention is an operator of its own kind"),
     LeftOut("16", "fast_norm = torch.compile(norm", _COMPILES),
     LeftOut("16", 'ways["compiled, static cache, GPU graph"]', "graphs of a GPU are not recorded"),
     LeftOut("16", "torch.compiler.save_cache_artifacts()", "nothing was compiled, so there is nothing to pack"),

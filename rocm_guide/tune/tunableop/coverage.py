@@ -14,10 +14,10 @@ from typing import Any
 
 from cdna.predict import find_gpu, gpu
 from rocm_guide.common.base import GuideError
-from rocm_guide.models.sources import config_fields
 from rocm_guide.models.layer import Layer
 from rocm_guide.models.quantized import reader
 from rocm_guide.models.sizes import sizes_of
+from rocm_guide.models.sources import config_fields
 from rocm_guide.tune.tunableop.gemm import Gemm
 from rocm_guide.tune.tunableop.generation import padded_length
 from rocm_guide.tune.tunableop.tuned_elsewhere import Row, TunedElsewhere

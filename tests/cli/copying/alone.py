@@ -10,7 +10,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from rocm_guide.finetune.resident import Fork, start_fork
+from tests.forks import Fork, start_fork
 
 ROOT = Path(__file__).parents[3]
 
