@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocm_guide.common.drawing import arrow, box, canvas, grid
     from rocm_guide.common.drawn_devices import draw_stages
     from rocm_guide.common.drawn_gpus import draw_compute_unit, draw_gpu, draw_owners, draw_wave
-    from rocm_guide.common.drawn_heads import draw_attention, draw_flash_tiles, draw_heads
+    from rocm_guide.common.drawn_heads import draw_attention, draw_flash_tiles, draw_heads, draw_score_blocks
     from rocm_guide.common.drawn_layers import draw_linear, draw_lora
     from rocm_guide.common.drawn_machine_code import draw_banks, draw_budget, draw_lane_map, draw_waves
     from rocm_guide.common.drawn_programs import draw_block, draw_crossings, draw_programs
@@ -47,6 +47,7 @@ __all__ = [
     "draw_lora",
     "draw_owners",
     "draw_programs",
+    "draw_score_blocks",
     "draw_stages",
     "draw_wave",
     "draw_waves",
