@@ -322,6 +322,15 @@ def latent_attention_for_prompts():
 
 
 @case
+def causal_attention_in_print():
+    from cdna.predict.published import published_points
+
+    (point,) = (p for p in published_points() if "Triton, attn-dsl-bench: 16 x 16 heads, 4096 x 4096 x 128" in p.what)
+    (below,) = numbers("34", r"lies (\d+) % below the measured one")
+    assert (point.microseconds, round(-100 * point.error)) == (4216.3, below)
+
+
+@case
 def two_dies_and_eight():
     says("20", "An MI250X is two dies (GCDs) that appear as *two* devices")
     assert (gpu("MI250X").devices, MI300X.devices, MI300X.dies) == (2, 1, 8)
