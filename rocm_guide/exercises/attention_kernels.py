@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from cdna.run.launches import Executed
 from rocm_guide.exercises.common import say
 from rocm_guide.exercises.executed import executed
 from rocm_guide.exercises.kernel_dojo import check_puzzle
@@ -37,12 +38,12 @@ def check_window(call: Callable[..., Any]) -> bool:
     [HINT] 130 tokens, W = 40: no kernel was launched: yours[grid](…) inside the function
     False
     """
-    launches = []
+    launches: list[Executed] = []
     for heads, tokens, d, window in ((2, 130, 32, 40), (1, 130, 32, 1), (1, 130, 32, 1000), (1, 1024, 16, 32)):
         generator = torch.Generator().manual_seed(tokens)
-        given = [torch.randn(heads, tokens, d, generator=generator).half() for _ in range(3)]
-        wanted, allowed = _windowed(*given, window)
-        got, launches, said = executed(lambda q, k, v, w=window: call(q, k, v, w), given, wanted, allowed)
+        q, k, v = (torch.randn(heads, tokens, d, generator=generator).half() for _ in range(3))
+        wanted, allowed = _windowed(q, k, v, window)
+        got, launches, said = executed(lambda q, k, v, w=window: call(q, k, v, w), (q, k, v), wanted, allowed)
         if got is None:
             if launches and window == 1:
                 said += "; with W = 1 a token sees itself alone"
@@ -65,7 +66,7 @@ def check_dq(call: Callable[..., Any]) -> bool:
     [HINT] 130 tokens: no kernel was launched: yours[grid](…) inside the function
     False
     """
-    launches = []
+    launches: list[Executed] = []
     for heads, tokens, d in ((2, 130, 32), (1, 80, 64)):
         generator = torch.Generator().manual_seed(tokens)
         q, k, v, do = (torch.randn(heads, tokens, d, generator=generator).half() for _ in range(4))
