@@ -25,7 +25,7 @@ WORLDS = {
     "numpy-newest": ("numpy",),
 }
 #: Those that compile for gfx942 or interpret a kernel; tests/test_worlds.py holds the list against the notebooks.
-NOTEBOOKS = ("13", "14", "15", "16", "20", "21", "22", "23", "24", "25", "30", "31", "32", "33", "34", "35", "37", "38")
+NOTEBOOKS = tuple(map(str, (13, 14, 15, 16, *range(20, 26), *range(30, 36), 37, 38, 39)))
 #: Of each project by itself: cdna has its own settings.
 TESTS = (
     ("cdna/tests",),

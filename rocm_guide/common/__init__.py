@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         draw_heads,
         draw_linear,
         draw_lora,
+        draw_score_blocks,
         draw_stages,
     )
 
@@ -55,6 +56,7 @@ __all__ = [
     "draw_lora",
     "draw_owners",
     "draw_programs",
+    "draw_score_blocks",
     "draw_stages",
     "draw_wave",
     "draw_waves",

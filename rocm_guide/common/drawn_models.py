@@ -13,8 +13,17 @@ from rocm_guide.common.plots import PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["draw_attention", "draw_flash_tiles", "draw_heads", "draw_linear", "draw_lora", "draw_stages"]
+__all__ = [
+    "draw_attention",
+    "draw_flash_tiles",
+    "draw_heads",
+    "draw_linear",
+    "draw_lora",
+    "draw_score_blocks",
+    "draw_stages",
+]
 
 
 def draw_lora(inputs: int, outputs: int, rank: int, ax: Axes | None = None) -> Axes:
@@ -227,3 +236,47 @@ def draw_stages(held: Mapping[Any, Sequence[str]], *, between: str, title: str, 
     ax.set_xlim(-0.9, end + 0.9)
     ax.set_ylim(-0.75, 2.3)
     return ax
+
+
+def draw_score_blocks(blocks: int = 8) -> Figure:
+    """Draw what four kernels of causal attention do with each block of the matrix of scores (notebook 34).
+
+    Args:
+        blocks: tiles of queries, and blocks of keys.
+
+    Raises:
+        GuideError: fewer than two blocks.
+
+    >>> [ax.get_title() for ax in draw_score_blocks().axes]
+    ['1 naive', '2 two passes', '3 online', '4 skipping']
+    """
+    import matplotlib.pyplot as plt
+    import numpy as np
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    if blocks < 2:
+        raise GuideError(f"blocks={blocks}: a diagonal and something beside it take 2 or more")
+    kinds = {
+        "skipped": "#F4F4F4",
+        "computed": "#B9D6E8",
+        "computed with a mask": PALETTE[0],
+        "the same, twice": PALETTE[2],
+        "the same, and written to memory": PALETTE[1],
+    }
+    query, key = np.mgrid[:blocks, :blocks]
+    pictures = {
+        "1 naive": np.full((blocks, blocks), 4),
+        "2 two passes": np.full((blocks, blocks), 3),
+        "3 online": np.full((blocks, blocks), 2),
+        "4 skipping": np.where(key < query, 1, np.where(key == query, 2, 0)),
+    }
+    colours = ListedColormap(list(kinds.values()))
+    figure, axes = plt.subplots(1, 4, figsize=(9, 2.9))
+    for ax, (title, picture) in zip(axes, pictures.items(), strict=True):
+        ax.pcolormesh(picture[::-1], cmap=colours, vmin=-0.5, vmax=4.5, edgecolors="white", linewidth=1)
+        ax.set(title=title, xticks=[], yticks=[], xlabel="blocks of keys", aspect="equal")
+    axes[0].set_ylabel("tiles of queries")
+    handles = [Patch(color=colour, label=name) for name, colour in kinds.items()]
+    figure.legend(handles=handles, loc="lower center", ncols=5, fontsize=8)
+    return figure

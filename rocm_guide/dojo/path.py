@@ -150,7 +150,7 @@ _STEPS = (
         "decode",
         "attention",
         3,
-        "34 · 5",
+        "39 · 1",
         "16 parts for each head: each keeps its maximum, sum and result; a second kernel rescales and adds them",
         _LIKE_Q,
     ),
@@ -158,7 +158,7 @@ _STEPS = (
         "paged_decode",
         "attention",
         3,
-        "34 · Pages",
+        "39 · Pages",
         "start from decode; load table[j // P] for each token, in 64 bits, before you load keys and values",
         _LIKE_Q,
     ),
@@ -297,7 +297,7 @@ def start(name: str, *, cell: bool = False) -> Starter:
         GradeError: no such puzzle.
 
     >>> print(start("decode").text.splitlines()[0])
-    # decode · attention, level 3 of 3, taught in notebook 34 · 5
+    # decode · attention, level 3 of 3, taught in notebook 39 · 1
     """
     step = PATH.find(name)
     head = f"# {name} · {step.family}, level {step.level} of 3, taught in notebook {step.taught}"

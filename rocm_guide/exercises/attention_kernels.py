@@ -1,87 +1,104 @@
 # SPDX-License-Identifier: MIT
-"""Checks of notebook 34: two decoding kernels of the reader as puzzles of the dojo, and a tile of latent attention."""
+"""Checks of notebook 34: causal attention as in the dojo, a window over the keys, and the gradient of the queries."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from rocm_guide.common.base import GuideError
+import torch
+
+from cdna.run.launches import Executed
 from rocm_guide.exercises.common import say
+from rocm_guide.exercises.executed import executed
 from rocm_guide.exercises.kernel_dojo import check_puzzle
 
-__all__ = ["check_decode", "check_mla_tile", "check_paged", "matrix_work"]
+__all__ = ["check_dq", "check_skipping", "check_window"]
 
 
-def check_decode(call: Callable[..., Any]) -> bool:
-    """Check exercise 1: ``decode(q, k, v)``, one query for each head; enough workgroups, and parts that are joined."""
-    return check_puzzle(call, "decode")
+def check_skipping(call: Callable[..., Any]) -> bool:
+    """Check exercise 1: ``causal_attention(q, k, v)`` of fp16 tensors (heads, tokens, D), with two waves on a SIMD."""
+    return check_puzzle(call, "causal_attention")
 
 
-def check_paged(call: Callable[..., Any]) -> bool:
-    """Check exercise 2: ``paged_decode``, the same over pages, each found in a table."""
-    return check_puzzle(call, "paged_decode")
+def _windowed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the output in fp64, and the error that two roundings to fp16 and sums in fp32 allow."""
+    q, k, v = (x.double() for x in (q, k, v))
+    back = torch.arange(q.shape[1])[:, None] - torch.arange(k.shape[1])[None, :]
+    hidden = (back < 0) | (back >= window)
+    p = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(hidden, float("-inf")).softmax(-1)
+    return p @ v, p @ v.abs() * (2**-10 + k.shape[1] * 2**-23) + 1e-6
 
 
-def matrix_work(mfma: Mapping[str, int], warps: int, rows: int, keys: int) -> float:
-    """Return products of one step of latent attention, as a multiple of what the tile needs.
+def check_window(call: Callable[..., Any]) -> bool:
+    """Check exercise 2: ``window(q, k, v, W)``; token i sees keys i - W + 1 to i, and blocks before them are not read.
 
-    ``mfma`` has the matrix instructions of one wave with their number; an instruction of 16x16x16 makes 4,096 products.
-    ``rows`` heads times ``keys`` keys need 576 products for the scores and 512 for the sums.
-
-    >>> matrix_work({"v_mfma_f32_16x16x16_bf16": 68}, 8, 32, 64)
-    1.0
-    """
-    made = 0
-    for op, count in mfma.items():
-        size = re.search(r"(\d+)x(\d+)x(\d+)", op)
-        assert size is not None  # every matrix instruction has its size in its name
-        made += count * math.prod(int(n) for n in size.groups())
-    return made * warps / (rows * keys * (576 + 512))
-
-
-def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
-    """Check exercise 3: a tile of 16 heads that fits: nothing spilled, 2 waves per SIMD, at most 1.6 x the needed work.
-
-    ``config`` has ``block`` (keys per step) and ``num_warps``.
-
-    >>> check_mla_tile({"block": 17, "num_warps": 4})
-    [HINT] block=17: a power of two from 16 to 128
+    >>> check_window(lambda q, k, v, W: torch.zeros_like(q))
+    [HINT] 130 tokens, W = 40: no kernel was launched: yours[grid](…) inside the function
     False
     """
-    import torch
-
-    from cdna.dry_run.driver import dry_run
-    from rocm_guide.kernels.mla_decode import DecodeTile, launch_mla
-
-    block, warps = config.get("block"), config.get("num_warps")
-    if block not in (16, 32, 64, 128):
-        return say(False, f"block={block!r}: a power of two from 16 to 128")
-    if warps not in (1, 2, 4, 8, 16):
-        return say(False, f"num_warps={warps!r}: a power of two from 1 to 16")
-    try:
-        with dry_run(arch, device="meta") as run:
-            q, rope = (torch.empty(1, 16, n, dtype=torch.bfloat16, device="cuda") for n in (512, 64))
-            cache = torch.empty(1, 32768, 576, dtype=torch.bfloat16, device="cuda")
-            tile = DecodeTile(block, per_unit=2, least=128, warps=warps)
-            launch_mla(q, rope, cache[..., :512], cache[..., 512:], None, 0.07, 8, {16: tile})
-        r = run.launches[0].report
-    except GuideError as e:
-        return say(False, str(e))
-    if not r.launches:
-        return say(False, f"{r.findings[0].evidence}. Try: {r.findings[0].fix}")
-    if r.resources.vgpr_spills:
-        return say(
-            False, f"{r.resources.vgpr_spills} registers spill: fewer keys per step, or more warps to share them"
-        )
-    if r.occupancy.waves_per_simd < 2:
-        limits = " and ".join(r.occupancy.limited_by)
-        return say(False, f"{r.occupancy.waves_per_simd:g} wave per SIMD, limited by {limits}; 2 are wanted")
-    work = matrix_work(r.isa.mfma, warps, 16, block)
-    text = f"{r.resources.vgprs_allocated} VGPRs, {r.occupancy.waves_per_simd:g} waves, {work:.2f} x the needed work"
-    if work > 1.6:
-        own = "1 wave has scores of its own" if block == 16 else f"{block // 16} waves have scores of their own"
-        return say(False, f"{text}: with {block} keys {own}, the others repeat")
+    launches: list[Executed] = []
+    for heads, tokens, d, window in ((2, 130, 32, 40), (1, 130, 32, 1), (1, 130, 32, 1000), (1, 1024, 16, 32)):
+        generator = torch.Generator().manual_seed(tokens)
+        q, k, v = (torch.randn(heads, tokens, d, generator=generator).half() for _ in range(3))
+        wanted, allowed = _windowed(q, k, v, window)
+        got, launches, said = executed(lambda q, k, v, w=window: call(q, k, v, w), (q, k, v), wanted, allowed)
+        if got is None:
+            if launches and window == 1:
+                said += "; with W = 1 a token sees itself alone"
+            return say(False, f"{tokens:,} tokens, W = {window}: {said}")
+    # The last one: 1,024 tokens, of which each sees 32.
+    read = sum(x.result.counters.loaded for x in launches) / (2 * 1024 * 16)  # multiples of the bytes of q, k or v
+    text = f"right, and k and v are read {(read - 1) / 2:.1f} times"
+    if read - 1 > 2 * 2.2:
+        return say(False, f"{text}: begin the loop at the block of the first key that the tile's first query sees")
     return say(True, text)
+
+
+def check_dq(call: Callable[..., Any]) -> bool:
+    """Check exercise 3: ``query_gradient(q, k, v, do, lse, delta)`` is dQ of causal attention, without stored scores.
+
+    q, k, v and do are fp16 (heads, tokens, D); lse, the natural log-sum-exp of each row, and delta are fp32
+    (heads, tokens).
+
+    >>> check_dq(lambda q, k, v, do, lse, delta: torch.zeros_like(q))
+    [HINT] 130 tokens: no kernel was launched: yours[grid](…) inside the function
+    False
+    """
+    launches: list[Executed] = []
+    for heads, tokens, d in ((2, 130, 32), (1, 80, 64)):
+        generator = torch.Generator().manual_seed(tokens)
+        q, k, v, do = (torch.randn(heads, tokens, d, generator=generator).half() for _ in range(4))
+        exact = [x.double() for x in (q, k, v, do)]
+        s = exact[0] @ exact[1].mT / math.sqrt(d)
+        s = s.masked_fill(torch.ones(tokens, tokens).triu(1) > 0, float("-inf"))
+        lse, p = s.logsumexp(-1), s.softmax(-1)
+        dp = exact[3] @ exact[2].mT
+        delta = (p * dp).sum(-1)
+        ds = p * (dp - delta[..., None])
+        wanted = ds @ exact[1] / math.sqrt(d)
+        # ds is rounded for the product and dq for the result; the scores are sums of d products in fp32.
+        allowed = (ds.abs() @ exact[1].abs() / math.sqrt(d)) * 2**-10 + (p * dp.abs()) @ exact[1].abs() * 2**-16 + 1e-5
+        given = [q, k, v, do, lse.float(), delta.float()]
+        got, launches, said = executed(call, given, wanted, allowed)
+        if got is None:
+            return say(False, f"{tokens:,} tokens: {said}{_dq_fault(call, given, wanted, p * dp, exact[1])}")
+    if not any(x.compiled.parsed.matrix_uses() for x in launches):
+        return say(False, "right, without a matrix instruction: tl.dot")
+    return say(True, f"right, in {len(launches)} launch{'es' if len(launches) > 1 else ''}")
+
+
+def _dq_fault(
+    call: Callable[..., Any], given: list[torch.Tensor], wanted: torch.Tensor, without: torch.Tensor, k: torch.Tensor
+) -> str:
+    """Return which usual fault gives the result of ``call``: no delta, or no scale at the end; empty for another."""
+    scale = given[0].shape[-1] ** -0.5
+    faults = {
+        "; dS is P * (dP - delta): delta is missing": without @ k * scale,
+        "; the gradient has the scale once more, after the loop": wanted / scale,
+    }
+    for said, wrong in faults.items():
+        if executed(call, given, wrong, 2e-2 * wrong.abs().max())[0] is not None:
+            return said
+    return ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The puzzles inside notebooks 23, 24, 30, 33 and 34: solutions pass, starters do not yet, first attempts are named."""
+"""Puzzles inside notebooks 23, 24, 30, 33, 34 and 39: solutions pass, starters do not yet, first attempts are named."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ TASKS = [
     ("30", "row_kernels", "check_norm_backward", "rms_norm_backward", ""),
     ("33", "fused_fp8_kernels", "check_quantise", "quantise", ""),
     ("33", "fused_fp8_kernels", "check_gemv", "skinny_gemv", ""),
-    ("34", "attention_kernels", "check_decode", "decode", ""),
-    ("34", "attention_kernels", "check_paged", "paged_decode", ""),
+    ("34", "attention_kernels", "check_skipping", "causal_attention", ""),
+    ("39", "decoding_kernels", "check_decode", "decode", ""),
+    ("39", "decoding_kernels", "check_paged", "paged_decode", ""),
 ]
 CHECKS = {check: (module, puzzle) for _, module, check, puzzle, _ in TASKS}
 
@@ -91,7 +92,8 @@ def test_the_solution_passes(number, check):
         ("30", "check_norm_backward", "* tl.sum(g * v, 0) / cols", "* 0", "the root depends on x too"),
         ("33", "check_quantise", ", propagate_nan=tl.PropagateNan.ALL", "", "infinities and a NaN"),
         ("33", "check_quantise", "/ tl.load(scale_ptr)", "* tl.load(scale_ptr)", "divide by the scale"),
-        ("34", "check_decode", "tl.sum(tile * weight[:, None], 0)", "tl.sum(tile, 0)", "merge|part"),
+        ("34", "check_skipping", "BN=32", "BN=64", "1 for each SIMD.*2 are possible"),
+        ("39", "check_decode", "tl.sum(tile * weight[:, None], 0)", "tl.sum(tile, 0)", "merge|part"),
     ],
 )
 def test_a_usual_first_attempt_is_named(number, check, old, new, said, capsys):
