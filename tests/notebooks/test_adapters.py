@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Notebook 03 and its script take every kind of LoRA adapter that PEFT saves, with the logits of the model that saved it."""
+"""Notebook 03 and its script take each kind of LoRA adapter that PEFT saves, with the logits of its own model."""
 
 import runpy
 import shutil
