@@ -7,12 +7,14 @@ import gc
 import time
 import warnings
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from rocm_guide.common.base import GuideError, shown
 from rocm_guide.finetune.passport import RunError, add_stage
 from rocm_guide.finetune.run_folder import RunFolder, check_complete
 from rocm_guide.finetune.run_measurements import measure_stage
+from rocm_guide.models.hub import hub_errors, reach
 
 __all__ = ["adapter_folder", "check_adapter", "check_same", "full_folder", "merged_model", "record"]
 
@@ -78,17 +80,23 @@ def check_adapter(folder: str | Path, model: Any, label: str = "") -> int:
     Raises:
         RunError: another base model, or half-written weights.
     """
+    from peft import load_peft_weights
     from safetensors import SafetensorError, safe_open
 
     folder, label = Path(folder), label or str(folder)
     if not folder.is_dir():
         raise RunError(f"{shown(label)}: no such folder; name the one that PEFT's save_pretrained wrote")
-    check_complete(folder, label)
+    pickled = (folder / "adapter_model.bin").is_file()  # older ones; PEFT reads numbers from it, and no code
+    if not pickled:
+        check_complete(folder, label)
     rank = 0
     try:
-        with safe_open(folder / "adapter_model.safetensors", "pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as e:
+        if pickled:
+            shapes = {name: tuple(weight.shape) for name, weight in load_peft_weights(str(folder), "cpu").items()}
+        else:
+            with safe_open(folder / "adapter_model.safetensors", "pt") as file:
+                shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, UnpicklingError) as e:
         raise RunError(f"{label}: its weights cannot be read; delete it, and it is made again") from e
     layers = dict(model.named_modules())
     for name, shape in shapes.items():
@@ -170,12 +178,28 @@ def is_course_run(run: RunFolder) -> bool:
     return run.model == "tiny" and run.dataset == "tiny"
 
 
-def adapter_folder(run: RunFolder, *, say: Any = print) -> Path:
+def adapter_folder(run: RunFolder, own: str = "", *, say: Any = print) -> Path:
     """Return the folder of the run's adapter: what notebook 02 left.
 
     Where it left none, the tiny model is trained as notebook 02 does it, and its adapter kept. Of any other model an
     adapter is made in four steps: it has the right files and no wisdom, so it is not kept under that name.
+
+    Args:
+        run: from :func:`rocm_guide.finetune.run_folder.open_run`.
+        own: a folder that PEFT saved, or an id of the hub, taken in place of the run's; a folder need not be there.
+        say: what is told to the reader goes here.
+
+    Raises:
+        GuideError: the hub does not give it.
     """
+    if own:
+        place = Path(own).expanduser()
+        if place.exists() or own.count("/") != 1 or own.startswith(("/", ".", "~")):
+            return place
+        from huggingface_hub import snapshot_download
+
+        with hub_errors(own):
+            return Path(snapshot_download(own, ignore_patterns="*/*", **reach(own)))
     if run.has("adapter"):
         check_complete(run.path("adapter"), f"{run.label}/adapter")
         say(f"{run.label}/adapter: the adapter that an earlier run kept")

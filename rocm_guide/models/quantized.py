@@ -449,7 +449,12 @@ def _compressed(config: Mapping[str, Any]) -> _Recipe:
         weights = group.get("weights")
         if weights:
             form = str(group.get("format") or config.get("format") or "")
-            size = None if form == "dense" or config.get("dequantize") else _compressed_weights(weights, form)
+            inputs = _object(group.get("input_activations") or {}, "input_activations")
+            # NVFP4 that rounds its inputs too has a scale for all inputs of a matrix, in 32 bits.
+            more = 4 if inputs.get("strategy") == "tensor_group" else 0
+            size = None
+            if form != "dense" and not config.get("dequantize"):
+                size = _with_more(_compressed_weights(weights, form), more)
             made.append(("Linear" in targets, _Names(t for t in targets if t != "Linear"), size))
             widths.add(_number(weights, "num_bits", 8))
     if not made:
@@ -470,6 +475,10 @@ def _compressed(config: Mapping[str, Any]) -> _Recipe:
     counted = ("config_groups", "format", "ignore", "sparsity_config", "kv_cache_scheme", "dequantize", *none)
     label = f"compressed-tensors, {' and '.join(map(str, sorted(widths)))} bits"
     return _Recipe(label, choose, counted, _words(config, "ignore"), keeps_head=False)
+
+
+def _with_more(size: _Bytes, more: int) -> _Bytes:
+    return lambda a, b: size(a, b) + more
 
 
 _WEIGHTS = "num_bits type symmetric strategy group_size block_structure dynamic actorder observer observer_kwargs "
@@ -497,7 +506,7 @@ def _compressed_weights(weights: Mapping[str, Any], form: str) -> _Bytes:
     order = weights.get("actorder") == "group"
     size = _grouped(bits, group, scale=1 if narrow else 2, zeros=weights.get("symmetric") is False, order=order)
     # NVFP4 has one more scale for the whole matrix, in 32 bits.
-    return (lambda a, b: size(a, b) + 4) if strategy == "tensor_group" else size
+    return _with_more(size, 4) if strategy == "tensor_group" else size
 
 
 #: Bits of Quark's types, and bytes of its scales.

@@ -354,7 +354,7 @@ _QUARK_013 |= {"enable_buffer_reuse": False, "max_input_numel": 4194304}
 
 
 def test_scales_beside_the_weights_are_counted_to_the_byte() -> None:
-    """NVFP4's scale for the whole matrix, and the fixed scale of the inputs in Quark's FP8: 4 bytes a matrix each."""
+    """NVFP4's scales for the whole matrix and for its inputs, and that of the inputs in Quark's FP8: 4 bytes each."""
     shape, matrices = SHAPES["llama-3-8b"], 7 * 32
 
     def stored(recipe: dict[str, Any]) -> float:
@@ -366,6 +366,9 @@ def test_scales_beside_the_weights_are_counted_to_the_byte() -> None:
         return {"quant_method": "compressed-tensors", "ignore": ["lm_head"], "config_groups": groups}
 
     assert stored(packed("tensor_group")) - stored(packed("group")) == 4 * matrices
+    inputs_too = packed("tensor_group")
+    inputs_too["config_groups"]["g"]["input_activations"] = {"num_bits": 4, "strategy": "tensor_group"}
+    assert stored(inputs_too) - stored(packed("tensor_group")) == 4 * matrices
     fixed = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", **_QUARK_013}
     told: dict[str, Any] = {"quant_method": "quark", "exclude": ["lm_head"], "global_quant_config": {"weight": fixed}}
     alone = stored(told)

@@ -103,3 +103,21 @@ def test_codes_and_scales_equal_those_of_compressed_tensors(preset):
     mine = scale / whole if whole is not None else scale
     assert torch.allclose(mine.float().reshape(ours.scales.shape), ours.scales, rtol=1e-6, atol=0)
     assert torch.allclose(theirs, ours.restored, rtol=1e-6, atol=0)
+
+
+def test_inputs_in_nvfp4_equal_those_of_compressed_tensors():
+    """Notebook 13's two levels: the scale of all inputs is fixed, those of 16 numbers are found as they come."""
+    add_libraries("compressed_tensors")
+    with quiet():
+        from compressed_tensors.quantization import initialize_module_for_quantization, preset_name_to_scheme
+        from compressed_tensors.quantization.lifecycle.forward import forward_quantize
+        from compressed_tensors.quantization.utils import generate_gparam
+    torch.manual_seed(1)
+    x, layer = torch.randn(24, 128) * torch.logspace(-2, 1, 24)[:, None], torch.nn.Linear(128, 8)
+    scheme = preset_name_to_scheme("NVFP4", ["Linear"])
+    initialize_module_for_quantization(layer, scheme)
+    layer.input_global_scale.data.copy_(generate_gparam(x.amin(), x.amax()))
+    theirs = forward_quantize(layer, x, "input", scheme.input_activations)
+    assert torch.allclose(theirs, scale_blocks(x, BLOCK_FLOATS["NVFP4"]).restored, rtol=1e-6, atol=0)
+    layer.input_global_scale.data /= 1000  # a fixed scale for inputs a thousand times as large: small blocks become 0
+    assert not forward_quantize(layer, x, "input", scheme.input_activations)[0].any()

@@ -110,7 +110,7 @@ def test_the_script_is_plain_and_short():
     named |= {n.module.partition(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
     named -= sys.stdlib_module_names
     assert named == {"datasets", "peft", "torch", "transformers", "trl"}
-    assert sum(bool(line.strip()) for line in text.splitlines()) <= 120
+    assert sum(bool(line.strip()) for line in text.splitlines()) <= 107
     assert max(map(len, text.splitlines())) <= 120
     # What a 0 stands for in the notebook is the script's own default.
     usual, (rank, alpha) = whole_job("some/hub", "lora"), adapter_size("some/hub")
@@ -155,8 +155,8 @@ def test_notebook_16_compiles_where_the_course_is_not(room):
     ("number", "libraries", "most"),
     [
         ("16", {"torch", "transformers"}, 75),
-        ("03", {"peft", "transformers"}, 45),
-        ("08", {"datasets", "huggingface_hub", "peft", "transformers"}, 140),
+        ("03", {"huggingface_hub", "peft", "transformers"}, 51),
+        ("08", {"datasets", "huggingface_hub", "peft", "transformers"}, 137),
     ],
 )
 def test_the_scripts_that_ask_and_evaluate_are_plain_too(number, libraries, most):
@@ -384,7 +384,7 @@ def make_adapter(base, folder, new_words=()):
     if new_words:
         words.add_tokens(list(new_words))
         words.chat_template = "{% for m in messages %}{{ m.content }} over{% endfor %}"
-        model.resize_token_embeddings(len(words))
+        model.resize_token_embeddings(len(words), pad_to_multiple_of=64)
         words.save_pretrained(folder)
     torch.manual_seed(0)
     lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
@@ -456,7 +456,7 @@ def test_what_the_adapter_brought_along_is_exported(models, room):
     again = load_tokenizer(str(room / "kept/merged"))
     merged = AutoModelForCausalLM.from_pretrained(room / "kept/merged").eval()
     assert again.chat_template == words.chat_template
-    assert merged.config.vocab_size == len(words) == len(again)
+    assert merged.config.vocab_size == model.config.vocab_size > len(words) == len(again)
     ids = again("<word0> is <word79>", return_tensors="pt").input_ids
     assert ids.max() == len(words) - 1
     with torch.inference_mode():
