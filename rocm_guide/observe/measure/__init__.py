@@ -6,6 +6,7 @@ In reading order:
 - ``cases``: The kernels of the course at fixed sizes, with the bytes and operations that each needs at least.
 - ``predictions``: What each case takes on an MI300X by a model of its kernels, as it comes with the package.
 - ``predict``: That model: kernels compiled for gfx942, executed, and laid out on the compute units.
+- ``loops``: What one more turn of a kernel's loop costs: two executed lengths, and what lies between them.
 - ``results``: Time the cases on this machine's GPU and write the stamped file; read such files.
 - ``compare``: Predicted against measured, of one file or several, as a table and a plot.
 """
