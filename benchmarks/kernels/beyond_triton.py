@@ -195,7 +195,7 @@ def main(arguments: list[str] | None = None) -> int:
     text = PAGE.read_text("utf-8")
     for name, part in made.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        text, count = re.subn(pattern, lambda m, part=part: f"{m[1]}{part}\n{m[2]}", text, flags=re.S)  # type: ignore[misc]
+        text, count = re.subn(pattern, lambda m, part=part: f"{m[1]}{part}\n{m[2]}", text, flags=re.S)
         if count != 1:
             raise ValueError(f"{PAGE.name} has {count} places for {name}: one is wanted")
     write_text(PAGE, text)

@@ -85,7 +85,7 @@ def loop_cost(
         matrix * report.occupancy.waves_per_simd,
         times[0] - cycles * lengths[0] / step,
         busy / ideal if ideal else 0.0,
-        report.resources.vgprs,
+        report.resources.vgprs or 0,
         report.occupancy.waves_per_simd,
         groups,
     )
