@@ -17,7 +17,8 @@ __all__ = ["write_sources"]
 
 ROOT = Path(__file__).parents[2]
 _DOCUMENTS = tuple(
-    f"docs/{name}.md" for name in ("troubleshooting", "commands", "coverage", "currency", "errata", "house", "mi355x")
+    f"docs/{name}.md"
+    for name in ("troubleshooting", "commands", "coverage", "currency", "errata", "house", "mi355x", "beyond_triton")
 )
 _PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?:)([^)\s]+)\)")
 

@@ -85,44 +85,28 @@ def gluon_linear(x, w):
 """
 )
 
-_DIRECT = (
-    GLUON_IMPORTS
-    + """from triton.experimental.gluon.language.amd.cdna4 import async_copy
+
+def _changed(code, *pairs):
+    for old, new in pairs:
+        assert old in code, old
+        code = code.replace(old, new)
+    return code
 
 
-@gluon.jit
-def direct_kernel(x, w, y, M, N, K, x_stride, w_stride, BM: gl.constexpr, BN: gl.constexpr, BK: gl.constexpr):
-    ROWS: gl.constexpr = gl.BlockedLayout([1, 2], [128 // BK, BK // 2], [4, 1], [1, 0])
-    LDS: gl.constexpr = gl.SwizzledSharedLayout(4, 2, 8, [1, 0])
-    MM: gl.constexpr = AMDMFMALayout(3, [16, 16, 16], True, [2, 2])
-    m, n = gl.program_id(0).to(gl.int64) * BM, gl.program_id(1).to(gl.int64) * BN
-    i = m + gl.arange(0, BM, layout=gl.SliceLayout(1, ROWS))[:, None]
-    j = n + gl.arange(0, BN, layout=gl.SliceLayout(1, ROWS))[:, None]
-    k = gl.arange(0, BK, layout=gl.SliceLayout(0, ROWS))[None, :]
-    x_lds = gl.allocate_shared_memory(gl.float16, [BM, BK], LDS)
-    w_lds = gl.allocate_shared_memory(gl.float16, [BN, BK], LDS)
-    total = gl.zeros([BM, BN], gl.float32, layout=MM)
-    for step in range(0, K, BK):
-        inside = k < K - step
-        async_copy.global_load_to_shared(x_lds, x + i * x_stride + step + k, (i < M) & inside, other=0.0)
-        async_copy.global_load_to_shared(w_lds, w + j * w_stride + step + k, (j < N) & inside, other=0.0)
-        async_copy.commit_group()
-        async_copy.wait_group(0)
-        left = x_lds.load(gl.DotOperandLayout(0, MM, 4))
-        right = w_lds.permute([1, 0]).load(gl.DotOperandLayout(1, MM, 4))
-        total = cdna3.mfma(left, right, total)
-    row = m + gl.arange(0, BM, layout=gl.SliceLayout(1, MM))[:, None]
-    column = n + gl.arange(0, BN, layout=gl.SliceLayout(0, MM))[None, :]
-    gl.store(y + row * N + column, total, mask=(row < M) & (column < N))
-
-
-def gluon_linear(x, w):
-    (M, K), N = x.shape, w.shape[0]
-    y = torch.empty(M, N, dtype=torch.float32, device=x.device)
-    grid = (triton.cdiv(M, 128), triton.cdiv(N, 128))
-    direct_kernel[grid](x, w, y, M, N, K, x.stride(0), w.stride(0), BM=128, BN=128, BK=32)
-    return y
-"""
+_DIRECT = _changed(
+    SOLUTIONS["gluon_linear"],
+    (
+        "AMDMFMALayout, cdna3\n",
+        "AMDMFMALayout, cdna3\nfrom triton.experimental.gluon.language.amd.cdna4 import async_copy\n",
+    ),
+    ("[1, 8], [512 // BK, BK // 8]", "[1, 2], [128 // BK, BK // 2]"),
+    ("x_lds.store(gl.load(x + i", "async_copy.global_load_to_shared(x_lds, x + i"),
+    ("w_lds.store(gl.load(w + j", "async_copy.global_load_to_shared(w_lds, w + j"),
+    ("mask=(i < M) & inside, other=0.0))", "(i < M) & inside, other=0.0)"),
+    (
+        "mask=(j < N) & inside, other=0.0))",
+        "(j < N) & inside, other=0.0)\n        async_copy.commit_group()\n        async_copy.wait_group(0)",
+    ),
 )
 
 _ROWS = "[1, 8], [512 // BK, BK // 8], [4, 1], [1, 0])"
@@ -130,13 +114,6 @@ _GRID, _LAUNCH = "(triton.cdiv(M, 128), triton.cdiv(N, 128))", "BM=128, BN=128, 
 _LARGE = _GRID.replace("128", "256")
 _MFMA = "total = cdna3.mfma(left, right, total)"
 _WAIT = "        async_copy.wait_group(0)\n"
-
-
-def _changed(code, *pairs):
-    for old, new in pairs:
-        assert old in code, old
-        code = code.replace(old, new)
-    return code
 
 
 #: As good.WHOLE.

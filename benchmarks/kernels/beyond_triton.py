@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""Where does Triton's code for gfx942 leave more than a fifth of a loop, and what shows it?
+
+    python -m benchmarks.kernels.beyond_triton [--write]
+
+Nothing is measured on a GPU. Three short Triton programs are compiled for gfx942, as a kernel of this course is; a
+workgroup of each is executed at two lengths, and a turn of its loop is laid out by the model of
+:mod:`rocm_guide.observe.loops`. Two of them stand beside a Gluon kernel that does the same. `--write` puts the
+table and the programs into docs/beyond_triton.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.amd import AMDMFMALayout, cdna3
+
+from cdna.compile import Compiled, compile_kernel
+from cdna.run import run
+from cdna.testing import run_cell
+from rocm_guide.common.base import write_text
+from rocm_guide.observe.loops import LoopCost, causal_cost, loop_cost, triton_attention
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/beyond_triton.md"
+F16 = torch.float16
+
+
+@triton.jit
+def product(a_ptr, b_ptr, c_ptr, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    a, b = a_ptr + m[:, None] * K + k[None, :], b_ptr + k[:, None] * N + n[None, :]
+    total = tl.zeros((M, N), tl.float32)
+    for _ in range(0, K, BK):
+        total = tl.dot(tl.load(a), tl.load(b), total)
+        a += BK
+        b += BK * N
+    tl.store(c_ptr + m[:, None] * N + n[None, :], total)
+
+
+@triton.jit
+def flash(q_ptr, k_ptr, v_ptr, o_ptr, keys, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
+    i, j, d = tl.arange(0, M), tl.arange(0, N), tl.arange(0, D)
+    q = tl.load(q_ptr + i[:, None] * D + d[None, :])
+    m, total, out = tl.full([M], -1e30, tl.float32), tl.zeros([M], tl.float32), tl.zeros([M, D], tl.float32)
+    for n in range(0, keys, N):
+        k = tl.load(k_ptr + (n + j)[:, None] * D + d[None, :])
+        s = tl.dot(q, k.T)
+        m_new = tl.maximum(m, tl.max(s, 1))
+        p, shrink = tl.exp2(s - m_new[:, None]), tl.exp2(m - m_new)
+        total, m = total * shrink + tl.sum(p, 1), m_new
+        v = tl.load(v_ptr + (n + j)[:, None] * D + d[None, :])
+        out = tl.dot(p.to(tl.float16), v, out * shrink[:, None])
+    tl.store(o_ptr + i[:, None] * D + d[None, :], (out / total[:, None]).to(tl.float16))
+
+
+MM = gl.constexpr(AMDMFMALayout(3, [16, 16, 16], True, [2, 4]))
+A_LDS = gl.constexpr(gl.SwizzledSharedLayout(4, 2, 8, [1, 0]))
+COLUMNS = gl.constexpr(gl.BlockedLayout([2, 4], [2, 32], [8, 1], [1, 0]))  # a lane has two rows of B
+B_LDS = gl.constexpr(
+    gl.SharedLinearLayout(
+        [[1, 0], [2, 0], [0, 1], [0, 2], [0, 4], [0, 8], [4, 0], [8, 0], [16, 0], [0, 17], [0, 34], [0, 68]]
+    )
+)
+
+
+@gluon.jit
+def gluon_product(a_ptr, b_ptr, c_ptr, K, M: gl.constexpr, N: gl.constexpr, BK: gl.constexpr):
+    ROWS: gl.constexpr = gl.BlockedLayout([1, 8], [16, 4], [8, 1], [1, 0])
+    m = gl.arange(0, M, layout=gl.SliceLayout(1, ROWS))[:, None]
+    a_at = m * K + gl.arange(0, BK, layout=gl.SliceLayout(0, ROWS))[None, :]
+    k = gl.arange(0, BK, layout=gl.SliceLayout(1, COLUMNS))[:, None]
+    b_at = k * N + gl.arange(0, N, layout=gl.SliceLayout(0, COLUMNS))[None, :]
+    a_lds = gl.allocate_shared_memory(gl.float16, [M, BK], A_LDS)
+    b_lds = gl.allocate_shared_memory(gl.float16, [BK, N], B_LDS)
+    total = gl.zeros([M, N], gl.float32, layout=MM)
+    a_next, b_next = cdna3.buffer_load(a_ptr, a_at), cdna3.buffer_load(b_ptr, b_at)
+    for step in range(0, K, BK):
+        a_lds.store(a_next)
+        b_lds.store(b_next)
+        ahead = gl.minimum(step + BK, K - BK)
+        a_next, b_next = cdna3.buffer_load(a_ptr + ahead, a_at), cdna3.buffer_load(b_ptr + ahead * N, b_at)
+        left, right = a_lds.load(gl.DotOperandLayout(0, MM, 4)), b_lds.load(gl.DotOperandLayout(1, MM, 4))
+        total = cdna3.mfma(left, right, total)
+    m = gl.arange(0, M, layout=gl.SliceLayout(1, MM))[:, None]
+    gl.store(c_ptr + m * N + gl.arange(0, N, layout=gl.SliceLayout(0, MM))[None, :], total)
+
+
+def compiled_product(kernel: Any = product, **options: Any) -> Compiled:
+    """Return 128 x 128 x 32 in fp16 with eight waves, C = A B, both with rows that are contiguous."""
+    of = [torch.empty(1 << 16, dtype=t, device="meta") for t in (F16, F16, torch.float32)]
+    return compile_kernel(kernel, [*of, 4096], {"M": 128, "N": 128, "BK": 32}, num_warps=8, **options)
+
+
+def compiled_flash(stages: int) -> Compiled:
+    """Return 128 queries, 32 keys a turn, heads of 128, four waves, MFMA 32 x 32 x 8."""
+    of = [torch.empty(1 << 16, dtype=F16, device="meta")] * 4
+    sizes = {"M": 128, "N": 32, "D": 128}
+    return compile_kernel(flash, [*of, 4096], sizes, num_warps=4, num_stages=stages, matrix_instr_nonkdim=32)
+
+
+def product_cost(kernel: Compiled) -> LoopCost:
+    """Execute a product of 128 x 128 at two lengths of K; raise ValueError if it is wrong."""
+
+    def operands(k: int) -> list[Any]:
+        torch.manual_seed(0)
+        return [torch.randn(128, k).half(), torch.randn(k, 128).half(), torch.zeros(128, 128), k]
+
+    run(kernel, (1,), given := operands(128))
+    if (given[2] - given[0].double() @ given[1].double()).abs().max() > 1e-3:
+        raise ValueError(f"{kernel.name} is wrong")
+    return loop_cost(kernel, lambda k: ((1,), operands(k), 0), (128, 256), 32)
+
+
+def flash_cost(kernel: Compiled) -> LoopCost:
+    """Execute 128 queries over 128 and over 256 keys."""
+    x = torch.randn(256, 128).half()
+    return loop_cost(kernel, lambda keys: ((1,), [x, x, x, torch.empty_like(x), keys], 0), (128, 256), 32)
+
+
+def notebook_attention(x: torch.Tensor) -> tuple[Compiled, int, list[Any]]:
+    """Return the attention kernel of notebook 37, queries of a workgroup, and arguments to execute it."""
+    (notebook,) = (ROOT / "notebooks").glob("37_*.ipynb")
+    cells = ["".join(c["source"]) for c in json.loads(notebook.read_text("utf-8"))["cells"]]
+    whole = "\n\n\n".join(cells)
+    parts = [re.search(rf"@gluon\.jit\ndef {n}\(.*?\n\n\n", whole, re.S) for n in ("places", "store_tile")]
+    code = [p.group() for p in parts if p]
+    code += [next(c for c in cells if f"\n{n}" in c) for n in ("V_LDS =", "def attend(")]
+    head = (
+        "from triton.experimental import gluon\nfrom triton.experimental.gluon import language as gl\n"
+        "from triton.experimental.gluon.language.amd import AMDMFMALayout, cdna3, warp_pipeline_stage as stage\n\n\n"
+    )
+    kernel = run_cell(head + "\n\n\n".join(code) + "\n")["attend"]
+    half, log2 = torch.empty(1 << 16, dtype=F16, device="meta"), 128**-0.5 * 1.4426950408889634
+    built = compile_kernel(kernel, [half] * 4 + [300, 3, log2], {"M": 256}, num_warps=8)
+    return built, 256, [x, x, x, torch.empty_like(x), 512, 1, log2]
+
+
+def shown(kernel: Compiled) -> str:
+    """Return what the loop does with LDS, by name of the instruction, and how often it meets a barrier."""
+    start = max(kernel.parsed.loops, key=lambda loop: loop.instructions)
+    body = [i for i in kernel.parsed.instructions if start.first_line <= i.line <= start.last_line]
+    return ", ".join(f"{n} `{op}`" for op, n in Counter(i.op for i in body if i.kind in ("lds", "barrier")).items())
+
+
+def rows() -> Iterator[tuple[str, Compiled, LoopCost]]:
+    """Yield name, code and cost of each kernel of the table."""
+    for name, kernel in (("1. `product`, eight waves", product), ("1. the same in Gluon", gluon_product)):
+        one = compiled_product(kernel)
+        yield name, one, product_cost(one)
+    for stages, name in ((2, "2. `flash`, `num_stages=2`"), (1, "3. `flash`, `num_stages=1`")):
+        one = compiled_flash(stages)
+        yield name, one, flash_cost(one)
+    x = torch.randn(1, 1, 512, 128).half()
+    for name, found in (("3. our Triton attention", triton_attention(x)), ("2., 3. in Gluon", notebook_attention(x))):
+        yield name, found[0], causal_cost(*found)
+
+
+def table() -> str:
+    """Return the table of the page, in Markdown."""
+    lines = [
+        f"Triton {triton.__version__}, gfx942:\n",
+        "| kernel | VGPRs, waves on a SIMD | LDS and barriers in the loop | LDS cycles / ideal | "
+        "cycles of a turn, of the matrix cores | left |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, kernel, c in rows():
+        cycles = f"{c.banks:.1f} | {c.cycles:,.0f}, {c.matrix:,.0f} | {c.left:.0%}"
+        lines.append(f"| {name} | {c.vgprs}, {c.waves:g} | {shown(kernel)} | {cycles} |")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table, or write it and the programs into the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help=f"into {PAGE.relative_to(ROOT)}")
+    write, made = parser.parse_args(arguments).write, {"table": table()}
+    for kernel in (product, flash, gluon_product):
+        made[kernel.fn.__name__] = f"```python\n{inspect.getsource(kernel.fn).rstrip()}\n```"
+    if not write:
+        print(made["table"])
+        return 0
+    text = PAGE.read_text("utf-8")
+    for name, part in made.items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        text, count = re.subn(pattern, lambda m, part=part: f"{m[1]}{part}\n{m[2]}", text, flags=re.S)
+        if count != 1:
+            raise ValueError(f"{PAGE.name} has {count} places for {name}: one is wanted")
+    write_text(PAGE, text)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
