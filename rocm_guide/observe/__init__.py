@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""Looking at a machine and a run: ``doctor``, ``system``, ``measure``, ``profiling``, ``debugging``."""
+"""Looking at a machine and a run: ``doctor``, ``system``, ``predict``, ``profiling``, ``debugging``."""

@@ -23,7 +23,7 @@ from cdna.report import kernel_report
 from cdna.step.steady import events_of
 from cdna.step.timeline import timeline
 from rocm_guide.kernels.attention import Tile, attention_forward
-from rocm_guide.observe.measure.predict import makespan
+from rocm_guide.observe.predict import makespan
 
 __all__ = ["LoopCost", "causal_cost", "causal_time", "loop_cost", "triton_attention"]
 
