@@ -24,6 +24,7 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
+import itertools
 import json
 import math
 import sys
@@ -49,7 +50,7 @@ from cdna.step.steady import events_of
 from cdna.step.timeline import timeline
 from rocm_guide.common.base import write_text
 from rocm_guide.common.plots import PALETTE, house_style
-from rocm_guide.kernels.attention import attention_forward, reference_attention
+from rocm_guide.kernels.attention import attention_backward, attention_forward, reference_attention
 from rocm_guide.kernels.gemm import gemm, pick_gemm_tile
 from rocm_guide.kernels.layer_norm import layer_norm_backward, layer_norm_forward
 from rocm_guide.kernels.paged import attention_paged
@@ -550,38 +551,117 @@ def gemm_operations() -> Iterator[Operation]:
             )
 
 
-def attention_operations(size: int = 128) -> Iterator[Operation]:
-    """Yield attention over 1,024 tokens, 4 x 32 heads of ``size``."""
-    batch, heads, tokens = 4, 32, 1024
-    for causal in (False, True):
+def attention_operations() -> Iterator[Operation]:
+    """Yield attention over 1,024 tokens: heads of six sizes, sequences of four lengths, and the backward pass."""
+    tokens = 1024
 
-        def make(batch: int = batch, heads: int = heads, tokens: int = tokens) -> Tensors:
-            return tuple(draw(batch, heads, tokens, size, seed=seed) for seed in range(3))
+    def make(heads: int, kv_heads: int, size: int, batch: int = 4, tokens: int = tokens) -> Tensors:
+        return tuple(draw(batch, n, tokens, size, seed=seed) for seed, n in enumerate((heads, kv_heads, kv_heads)))
 
-        def plain(q: Any, k: Any, v: Any, causal: bool = causal) -> Any:
-            return reference_attention(q, k, v, causal=causal)[0]
+    def plain(q: Any, k: Any, v: Any, causal: bool = True) -> Any:
+        return reference_attention(q, k, v, causal=causal)[0]
 
-        def by_aiter(q: Any, k: Any, v: Any, causal: bool = causal) -> Any:
-            rows = q.shape[2]
-            given = (0.0, q.shape[3] ** -0.5, causal, -1, -1, None, None, True, False, rows, rows)
-            out = aiter("mha", "_flash_attn_forward")(*(x.transpose(1, 2) for x in (q, k, v)), *given)[0]
-            return out.transpose(1, 2)
+    def by_aiter(q: Any, k: Any, v: Any, causal: bool = True, starts: Any = None) -> Any:
+        rows = q.shape[2] if starts is None else tokens
+        given = (0.0, q.shape[-1] ** -0.5, causal, -1, -1, None, None, True, False, rows, rows, starts, starts)
+        if starts is not None:
+            return aiter("mha", "_flash_attn_forward")(q, k, v, *given)[0]
+        return aiter("mha", "_flash_attn_forward")(*(x.transpose(1, 2) for x in (q, k, v)), *given)[0].transpose(1, 2)
 
-        # Tiles of 128 queries have unequal work. Ours take all heads before the next tile, aiter's those of one batch.
-        alike = {
-            "ours": lambda n: n // (batch * heads) * (batch * heads),
-            "aiter": lambda n: n // heads % (tokens // 128) * heads,
-        }
-        yield Operation(
-            f"attention {'causal ' if causal else ''}bf16 {batch} x {heads} x {tokens} x {size}",
-            make,
-            functools.partial(make, 1, 1, 256),
-            2 * 4 * batch * heads * tokens * size + 4 * batch * heads * tokens,
-            4 * batch * heads * tokens * tokens * size // 1024 // (2 if causal else 1),
-            plain,
-            {"ours": lambda q, k, v, causal=causal: attention_forward(q, k, v, causal=causal)[0], "aiter": by_aiter},
+    def operation(name: str, size: int, kv_heads: int, causal: bool) -> Operation:
+        # Tiles of queries have unequal work. Ours take all heads before the next tile, aiter's those of one batch.
+        alike = {"ours": lambda n: n // 128 * 128, "aiter": lambda n: n // 32 % (tokens // 128) * 32}
+        return Operation(
+            name,
+            functools.partial(make, 32, kv_heads, size),
+            functools.partial(make, 2, max(1, kv_heads // 16), size, 1, 256),
+            2 * 4 * 2 * (32 + kv_heads) * tokens * size + 4 * 4 * 32 * tokens,
+            4 * 4 * 32 * tokens * tokens * size // 1024 // (2 if causal else 1),
+            functools.partial(plain, causal=causal),
+            {
+                "ours": lambda q, k, v: attention_forward(q, k, v, causal=causal)[0],
+                "aiter": functools.partial(by_aiter, causal=causal),
+            },
             alike=alike if causal else {},
         )
+
+    yield operation("attention bf16 4 x 32 x 1024 x 128", 128, 32, False)
+    yield operation("attention causal bf16 4 x 32 x 1024 x 128", 128, 32, True)
+    for size in (64, 80, 96, 192, 256):
+        yield operation(f"attention causal bf16 4 x 32/8 x 1024 x {size}", size, 8, True)
+    yield packed_operation(by_aiter)
+    yield from (backward_operation(size) for size in (64, 128))
+
+
+def packed_operation(by_aiter: Callable[..., Any]) -> Operation:
+    """Return attention over four sequences of different lengths, one after the other in memory."""
+    lengths, size = (1024, 768, 512, 256), 128
+
+    def make(heads: int = 32, kv_heads: int = 8, scale: int = 1) -> Tensors:
+        total = sum(lengths) // scale
+        starts = torch.empty(len(lengths) + 1, dtype=torch.int32, device="cuda")
+        fill(starts, scale)
+        return *(draw(total, n, size, seed=seed) for seed, n in enumerate((heads, kv_heads, kv_heads))), starts
+
+    def fill(x: torch.Tensor, scale: int = 1) -> None:
+        if not x.is_meta:
+            x.copy_(torch.tensor([0, *lengths]).cumsum(0) // scale)
+
+    def plain(q: Any, k: Any, v: Any, starts: Any) -> Any:
+        parts = [[x[a:b].transpose(0, 1)[None] for x in (q, k, v)] for a, b in itertools.pairwise(starts.tolist())]
+        return torch.cat([reference_attention(*part, causal=True)[0][0].transpose(0, 1) for part in parts])
+
+    def ours(q: Any, k: Any, v: Any, starts: Any) -> Any:
+        named = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 1024, "max_seqlen_k": 1024}
+        return attention_forward(q, k, v, layout="thd", causal=True, **named)[0]
+
+    return Operation(
+        "attention packed causal bf16 32/8 x 1024, 768, 512, 256 x 128",
+        make,
+        functools.partial(make, 2, 1, 4),
+        2 * 2 * (32 + 8) * sum(lengths) * size + 4 * 32 * sum(lengths) + 4 * (len(lengths) + 1),
+        4 * 32 * sum(n * n for n in lengths) * size // 1024 // 2,
+        plain,
+        {"ours": ours, "aiter": lambda q, k, v, starts: by_aiter(q, k, v, starts=starts)},
+        alike=dict.fromkeys(("ours", "aiter"), lambda n: n // 32 * 32),
+        fill=fill,
+    )
+
+
+def backward_operation(size: int) -> Operation:
+    """Return the backward pass of causal attention; a row's log-sum-exp is about that of random scores."""
+    batch, heads, tokens = 4, 32, 1024
+
+    def make(batch: int = batch, heads: int = heads, tokens: int = tokens) -> Tensors:
+        lse = draw(batch, heads, tokens, dtype=torch.float32, seed=4) / 8 + math.log(tokens)
+        return *(draw(batch, heads, tokens, size, seed=seed) for seed in range(5)), lse
+
+    def plain(do: Any, q: Any, k: Any, v: Any, out: Any, lse: Any) -> Any:
+        scale, rows = size**-0.5, q.shape[2]
+        seen = torch.ones(rows, rows, dtype=torch.bool).tril()
+        p = torch.where(seen, (q @ k.mT * scale - lse[..., None]).exp(), 0)
+        ds = p * (do @ v.mT - (do * out).sum(-1, keepdim=True))
+        return scale * ds @ k, scale * ds.mT @ q, p.mT @ do
+
+    def by_aiter(do: Any, q: Any, k: Any, v: Any, out: Any, lse: Any) -> Any:
+        do, q, k, v, out = (x.transpose(1, 2).contiguous() for x in (do, q, k, v, out))
+        gradients = [torch.empty_like(x) for x in (q, k, v)]
+        rows = q.shape[1]
+        rest = (None, size**-0.5, None, True, None, None, rows, rows, 0.0)
+        aiter("mha_onekernel_bwd", "flash_attn_onekernel_backward")(do, q, k, v, out, lse, *gradients, *rest)
+        return [x.transpose(1, 2) for x in gradients]
+
+    return Operation(
+        f"attention backward causal bf16 {batch} x {heads} x {tokens} x {size}",
+        make,
+        functools.partial(make, 1, 1, 256),
+        2 * 8 * batch * heads * tokens * size + 4 * batch * heads * tokens,
+        10 * batch * heads * tokens * tokens * size // 1024 // 2,
+        plain,
+        {"ours": lambda *x: attention_backward(*x, causal=True)[:3], "aiter": by_aiter},
+        # Ours: one tile of all heads after another. aiter's: heads, then tiles, then batches.
+        alike={"ours": lambda n: n // 128 * 128, "aiter": lambda n: n // heads % (tokens // 128) * heads},
+    )
 
 
 def operations() -> dict[str, Operation]:
