@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: MIT
 """Where would the time of one layer go on an MI300X: Llama-3-8B, Qwen3-30B-A3B and DeepSeek-V3, prefill and decode?
 
-    python -m benchmarks.kernels.layer_mi300x [--fresh]
+    python -m benchmarks.kernels.layer_mi300x [--only TEXT]
 
 Nothing is measured on a GPU. A layer is cut into parts, bf16, the whole of it on one GPU: the prompt of one sequence
-(4,096 tokens), and a token each of 64 sequences that have 8,192 keys. Our kernels' parts have the model of
-`rocm_guide.observe.measure.predict` (gfx942 code, one workgroup executed) at the rates that people reach
-(`cdna.predict.achieved.likely`); what torch's small operators do is charged by bytes and launches. Beside that: the
-floor of a part and of the layer (bytes at 5.3 TB/s or products at 1,307 TFLOPS, whichever takes longer), a product by a
-good library (`product_time`, held against hipBLASLt's published points), and, where peers_mi300x.json has a case like
-the part, what its best public kernel takes of the time of ours there. Writes results/layer_mi300x.json.
+(4,096 tokens), and a token each of 64 sequences that have 8,192 keys. Norms, attention and experts are our kernels, by
+the model of `rocm_guide.observe.measure.predict` (gfx942 code, one workgroup executed) at the rates that people reach
+(`cdna.predict.achieved.likely`). A product is a good library's (`product_time`, held against hipBLASLt's published
+points); torch's small operators are charged by bytes and launches. Beside that stand the floor of each part and of the
+layer (bytes at 5.3 TB/s or products at 1,307 TFLOPS, whichever takes longer) and, where peers_mi300x.json has a case
+like the part, what the best public kernel takes of the time of ours there. `--only TEXT` works out the layers whose
+names hold TEXT and keeps the others. Writes results/layer_mi300x.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -26,26 +28,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.kernels.peers_mi300x import RESULTS as PEERS
 from cdna.predict.achieved import likely, product_time
-from cdna.predict.published import caveat
 from cdna.predict.specs import gpu
 from rocm_guide.common.base import write_text
-from rocm_guide.kernels.attention import attention_forward
-from rocm_guide.kernels.decode import attention_decode
+from rocm_guide.kernels.attention import TILES, attention_forward
+from rocm_guide.kernels.decode import DECODE_CONFIGS, attention_decode
 from rocm_guide.kernels.experts import experts, pick_expert_tile, sort_by_expert
-from rocm_guide.kernels.gemm import gemm
-from rocm_guide.kernels.gemm_split_k import gemm_split_k
-from rocm_guide.kernels.mla_decode import mla_decode
+from rocm_guide.kernels.mla_decode import MLA_CONFIGS, mla_decode
 from rocm_guide.kernels.mla_prefill import MLA_PREFILL_CONFIGS, mla_attention
 from rocm_guide.kernels.rms_norm import rms_norm_forward
 from rocm_guide.observe.measure.cases import Case
-from rocm_guide.observe.measure.predict import case_source, predict_case
+from rocm_guide.observe.measure.predict import predict_case
 
 RESULTS = PEERS.with_name("layer_mi300x.json")
 MI300X = gpu("MI300X")
 PHASES = {"prefill": (4096, 4096), "decode": (64, 8192)}  # rows of activations; keys that each of them sees at most
+SHORT = (512, 1024)  # keys that are executed of a longer loop over them
 LEFT_OUT = (
-    "what torch's small operators do beside moving bytes, lines fetched twice, sums of a split K beyond its first "
-    "kernel, other GPUs and the way to them, gaps between kernels (a graph has next to none)"
+    "the code of a product's loop, what torch's small operators do beside moving bytes, lines fetched twice, compute "
+    "units in each other's way, and gaps between kernels"
 )
 
 
@@ -77,13 +77,14 @@ class Part:
     Attributes:
         group: what it is counted with.
         nbytes, flops: what it must move, and multiply on the matrix cores, at least.
-        ways: kernels of ours that do it, of which the one that likely takes least counts; none: torch, by its bytes.
+        way: makes a call of our kernel; None: torch's operators, by their bytes.
         product: M, N, K, if it is one.
-        kind: words by which the model knows how a kernel's work is spread: "gemm", "attention causal".
+        keys: of attention: how many a query walks over; its ways take a shorter number, of which two are executed.
         like: the case of peers_mi300x.json that is of its kind, if there is one.
+        long: of experts: the loop over K is long.
         launches: of torch's operators.
-        share: how much of the kernels' work there is: without routing each expert's tiles are full, and a kernel
-            without a mask does what causal has no need of.
+        share: how much of the executed work there is. Of the experts' tiles some have nothing to do; and of the keys of
+            a prompt, which are executed without a mask, a query sees half, and half a tile.
         kept: bytes of weights and cache among ``nbytes``, which a layer moves even if all else stayed in registers.
     """
 
@@ -91,18 +92,14 @@ class Part:
     group: str
     nbytes: int
     flops: int = 0
-    ways: tuple[Callable[[], list[Callable[[], Any]]], ...] = ()
+    way: Callable[..., list[Callable[[], Any]]] | None = None
     product: tuple[int, int, int] | None = None
-    kind: str = ""
+    keys: int = 0
     like: str = ""
+    long: bool = False
     launches: int = 0
     share: float = 1.0
     kept: int = 0
-
-    def cases(self) -> list[Case]:
-        """Return the ways as cases."""
-        name = f"{self.kind or self.group} {self.name}"
-        return [Case(name, "40", make, self.nbytes, self.flops, "bf16") for make in self.ways]
 
 
 def empty(*shape: int) -> torch.Tensor:
@@ -111,15 +108,9 @@ def empty(*shape: int) -> torch.Tensor:
 
 
 def product(name: str, rows: int, n: int, k: int) -> Part:
-    """Return a product with a weight: ours is gemm, for few rows split-K."""
-    few = rows <= 64
-
-    def make() -> list[Callable[[], Any]]:
-        return [partial(gemm_split_k if few else gemm, empty(rows, k), empty(n, k).T)]
-
-    like = "" if few else "GEMM bf16 4096 x 11008 x 4096"
-    named = {"kind": "" if few else "gemm", "like": like, "product": (rows, n, k), "kept": 2 * n * k}
-    return Part(name, "products", 2 * (rows * k + n * k + rows * n), 2 * rows * n * k, (make,), **named)
+    """Return a product with a weight."""
+    nbytes = 2 * (rows * k + n * k + rows * n)
+    return Part(name, "products", nbytes, 2 * rows * n * k, product=(rows, n, k), kept=2 * n * k)
 
 
 def norm(name: str, rows: int, columns: int) -> Part:
@@ -128,7 +119,7 @@ def norm(name: str, rows: int, columns: int) -> Part:
     def make() -> list[Callable[[], Any]]:
         return [partial(rms_norm_forward, empty(rows, columns), empty(columns))]
 
-    return Part(name, "norms", 4 * rows * columns, ways=(make,), like="RMSNorm bf16 2048 x 2048")
+    return Part(name, "norms", 4 * rows * columns, way=make, like="RMSNorm bf16 2048 x 2048")
 
 
 def small(name: str, nbytes: int, launches: int = 1) -> Part:
@@ -144,21 +135,23 @@ def dense_attention(m: Model, rows: int, keys: int) -> Iterator[Part]:
         yield norm("norm of queries and keys", rows * (m.heads + m.kv_heads), m.size)
     yield small("RoPE, cache", 2 * rows * (2 * q + 4 * kv), 3)
 
-    def prompt() -> list[Callable[[], Any]]:
-        q, k, v = (empty(1, heads, rows, m.size) for heads in (m.heads, m.kv_heads, m.kv_heads))
-        return [partial(attention_forward, q, k, v, causal=True)]
+    def prompt(short: int) -> list[Callable[[], Any]]:
+        k, v = (empty(1, m.kv_heads, short, m.size) for _ in range(2))
+        return [partial(attention_forward, empty(1, m.heads, rows, m.size), k, v)]
 
-    def token() -> list[Callable[[], Any]]:
-        k, v = (empty(1, keys, m.kv_heads, m.size).expand(rows, -1, -1, -1) for _ in range(2))
-        return [partial(attention_decode, empty(rows, m.heads, m.size), k, v)]
+    def token(short: int) -> list[Callable[[], Any]]:
+        k, v = (empty(1, short, m.kv_heads, m.size).expand(rows, -1, -1, -1) for _ in range(2))
+        x = empty(rows, m.heads, m.size)
+        return [partial(attention_decode, x, k, v, parts=DECODE_CONFIGS["gfx942"].parts(x, rows * m.kv_heads, keys))]
 
     if batch == 1:
-        named = {"kind": "attention causal", "like": "attention causal bf16 4 x 32 x 1024 x 128"}
-        yield Part("attention", "attention", 4 * rows * (q + kv), 2 * rows * keys * q, (prompt,), **named)
+        share, like = 0.5 + 0.5 * TILES["gfx942"][m.size][0].m / keys, "attention causal bf16 4 x 32 x 1024 x 128"
+        named = {"keys": keys, "share": share, "like": like}
+        yield Part("attention", "attention", 4 * rows * (q + kv), 2 * rows * keys * q, prompt, **named)
     else:
-        cache, like = 4 * rows * keys * kv, "paged decode bf16 16 x 32/8 x 8192 x 128"
-        nbytes = cache + 4 * rows * q
-        yield Part("attention", "attention", nbytes, 4 * rows * keys * q, (token,), like=like, kept=cache)
+        cache = 4 * rows * keys * kv
+        named = {"keys": keys, "like": "paged decode bf16 16 x 32/8 x 8192 x 128", "kept": cache}
+        yield Part("attention", "attention", cache + 4 * rows * q, 4 * rows * keys * q, token, **named)
     yield product("output", rows, m.hidden, q)
 
 
@@ -177,19 +170,22 @@ def latent_attention(m: Model, rows: int, keys: int) -> Iterator[Part]:
     nbytes = cache + weight + 2 * rows * m.heads * (2 * m.size + r)
     tokens = (1, rows) if batch == 1 else (rows,)
 
-    def make() -> list[Callable[[], Any]]:
-        store = empty(1, keys, c + r).expand(batch, -1, -1)
+    def make(short: int) -> list[Callable[[], Any]]:
+        store = empty(1, short, c + r).expand(batch, -1, -1)
         queries = (empty(*tokens, m.heads, m.size), empty(*tokens, m.heads, r))
-        attend = mla_attention if batch == 1 else mla_decode
-        return [partial(attend, *queries, store[..., :c], store[..., c:], empty(m.heads, 2 * m.size, c))]
+        given = (*queries, store[..., :c], store[..., c:], empty(m.heads, 2 * m.size, c))
+        if batch == 1:
+            return [partial(mla_attention, *given)]
+        most = max(MLA_CONFIGS["gfx942"])
+        parts = MLA_CONFIGS["gfx942"][most].parts(queries[0], batch * math.ceil(m.heads / most), keys)
+        return [partial(mla_decode, *given, parts=parts)]
 
     # A prompt may write its keys and values out, of 192 and 128 numbers; a token had better stay with the latents.
     each = 2 * m.size + r if batch == 1 else 2 * c + r
     flops = 2 * m.heads * (rows * 2 * m.size * c + pairs * each)
-    # The kernel with a mask has the same tiles, of which the k-th of all does k turns: half of them, and half a turn.
     share = 0.5 + 0.5 * MLA_PREFILL_CONFIGS["gfx942"].m / keys if batch == 1 else 1.0
     kept = weight + (cache if batch > 1 else 0)
-    yield Part("attention", "attention", nbytes, flops, (make,), share=share, kept=kept)
+    yield Part("attention", "attention", nbytes, flops, make, keys=keys, share=share, kept=kept)
     yield product("output", rows, m.hidden, m.heads * m.size)
 
 
@@ -224,7 +220,7 @@ def mixture(m: Model, rows: int) -> Iterator[Part]:
     weights, flops = 2 * used * 3 * inner * m.hidden, 2 * pairs * 3 * inner * m.hidden
     share = float((owner < number).float().mean())
     between = 2 * pairs * 2 * (m.hidden + inner)
-    yield Part("experts", "experts", weights + between, flops, (make,), share=share, kept=weights)
+    yield Part("experts", "experts", weights + between, flops, make, share=share, long=m.hidden > 4096, kept=weights)
     yield small("sort by expert, sum of experts", 2 * (pairs + rows) * m.hidden, sorting.count + 2)
 
 
@@ -250,29 +246,40 @@ def floor_us(nbytes: int, flops: int) -> float:
     return max(nbytes / MI300X.bandwidth_tb_s, flops / MI300X.peak_tflops("bf16")) / 1e6
 
 
-def ours(part: Part, case: Case) -> dict[str, Any]:
-    """Return the likely time of one way of ours, and what limits it."""
-    found = predict_case(case)
-    parts = {n: us * (part.share if n != "HBM" else 1) for n, us in found.parts.items()}
+def cases_of(part: Part) -> list[Case]:
+    """Return our kernels' work as a case; attention over many keys as two, over few."""
+    assert part.way is not None
+    makes = [partial(part.way, short) for short in SHORT] if part.keys else [part.way]
+    # What is called a gemm has its loop over K executed for two short lengths; here that is left to the long ones.
+    name = f"{'gemm' if part.long else part.group} {part.name}"
+    return [Case(name, "40", make, part.nbytes, part.flops, "bf16") for make in makes]
+
+
+def ours(part: Part) -> dict[str, Any]:
+    """Return the likely time of our kernels, and what limits it."""
+    found = [predict_case(case) for case in cases_of(part)]
+    parts = dict(found[-1].parts)
+    for n in parts if part.keys else ():
+        parts[n] += (parts[n] - found[0].parts[n]) / (SHORT[1] - SHORT[0]) * (part.keys - SHORT[1])
+    parts = {n: us * (part.share if n != "HBM" else 1) for n, us in parts.items()}
     matrix = min(part.flops / MI300X.peak_tflops("bf16") / 1e6, max(parts.values()))
-    time = likely(parts, matrix=matrix, launches=len(found.launches))
-    kernels = [launched.kernel for launched in found.launches]
-    return {"us": round(time.microseconds, 2), "limit": time.limit, "kernels": kernels, "source": found.source}
+    time = likely(parts, matrix=matrix, launches=len(found[0].launches))
+    kernels = [launched.kernel for launched in found[0].launches]
+    return {"us": round(time.microseconds, 2), "limit": time.limit, "kernels": kernels, "source": found[-1].source}
 
 
-def row_of(part: Part, old: list[dict[str, Any]], peers: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a part; a way that ``old`` has from the same source is not worked out again."""
+def row_of(part: Part, peers: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a part."""
     floor = round(floor_us(part.nbytes, part.flops), 2)
     row: dict[str, Any] = {"name": part.name, "group": part.group, "floor_us": floor}
-    kept = {way["source"]: way for way in old if "source" in way}
-    ways = [kept.get(case_source(case)) or ours(part, case) for case in part.cases()]
-    if not ways:
+    if part.way:
+        row |= ours(part)
+    elif part.product:
+        time = likely(product_time(*part.product, "bf16"))
+        row |= {"us": round(time.microseconds, 2), "limit": time.limit, "product": part.product}
+    else:
         time = likely({"HBM": part.nbytes / MI300X.bandwidth_tb_s / 1e6}, launches=part.launches)
-        ways = [{"us": round(time.microseconds, 2), "limit": "HBM", "launches": part.launches}]
-    row |= {"ours": min(ways, key=lambda way: way["us"])}
-    if part.product:
-        m, n, k = part.product
-        row["library_us"] = round(likely(product_time(m, n, k, "bf16")).microseconds, 2)
+        row |= {"us": round(time.microseconds, 2), "limit": "HBM", "launches": part.launches}
     if part.like:
         stored = peers[part.like]
         best = min((library for library in stored if library != "ours"), key=lambda n: stored[n]["likely_us"])
@@ -284,24 +291,23 @@ def row_of(part: Part, old: list[dict[str, Any]], peers: dict[str, Any]) -> dict
 def main() -> None:
     """Work out the layers, print a line for each part, write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fresh", action="store_true", help="work out every part anew")
-    fresh = parser.parse_args().fresh
+    parser.add_argument("--only", default="", help="layers whose names hold this")
+    only = parser.parse_args().only
     torch.set_num_threads(1)
     stored = json.loads(PEERS.read_text("utf-8"))
-    old = json.loads(RESULTS.read_text("utf-8"))["layers"] if RESULTS.exists() and not fresh else {}
-    layers: dict[str, Any] = {}
+    layers: dict[str, Any] = json.loads(RESULTS.read_text("utf-8"))["layers"] if only else {}
     for name, model in MODELS.items():
         for phase in PHASES:
+            if only not in f"{name}, {phase}":
+                continue
             parts, rows = layer(model, phase), []
-            before = [row["ours"] for row in old.get(f"{name}, {phase}", {}).get("parts", [])]
             for part in parts:
-                rows.append(row_of(part, before, stored["rows"]))
+                rows.append(row_of(part, stored["rows"]))
                 print(f"{name}, {phase}: {rows[-1]}", flush=True)
             ends = 4 * PHASES[phase][0] * model.hidden
             nbytes, flops = sum(p.kept for p in parts) + ends, sum(p.flops for p in parts)
             layers[f"{name}, {phase}"] = {
-                "ours_us": round(sum(row["ours"]["us"] for row in rows), 1),
-                "library_us": round(sum(row.get("library_us", row["ours"]["us"]) for row in rows), 1),
+                "us": round(sum(row["us"] for row in rows), 1),
                 "floor_us": round(floor_us(nbytes, flops), 1),
                 "gb": round(nbytes / 1e9, 3),
                 "tflop": round(flops / 1e12, 4),
@@ -316,9 +322,12 @@ def table(layers: dict[str, Any], versions: dict[str, str]) -> dict[str, Any]:
         "Computed by a model, not measured: one layer on one MI300X, bf16. prefill: 4,096 tokens of one sequence; "
         "decode: one token each of 64 sequences with 8,192 keys. us: likely microseconds. floor_us: bytes at 5.3 TB/s "
         "or products at 1,307 TFLOPS, whichever is longer; of a layer: weights and cache once, its input and output. "
-        "library_us: products by a good library. peer: times ours that the best public kernel of a like case takes."
+        "Products are a good library's, the rest our kernels and torch's. peer: the best public kernel of a like case, "
+        "and how many times as long as ours it takes there."
     )
-    return {"question": what, "caveat": caveat(LEFT_OUT), "versions": versions, "layers": layers}
+    names = [f"{model}, {phase}" for model in MODELS for phase in PHASES]
+    found = {name: layers[name] for name in names if name in layers}
+    return {"question": what, "left_out": LEFT_OUT, "versions": versions, "layers": found}
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
-import itertools
 import json
 import math
 import sys
@@ -50,7 +49,7 @@ from cdna.step.steady import events_of
 from cdna.step.timeline import timeline
 from rocm_guide.common.base import write_text
 from rocm_guide.common.plots import PALETTE, house_style
-from rocm_guide.kernels.attention import attention_backward, attention_forward, reference_attention
+from rocm_guide.kernels.attention import attention_forward, reference_attention
 from rocm_guide.kernels.gemm import gemm, pick_gemm_tile
 from rocm_guide.kernels.layer_norm import layer_norm_backward, layer_norm_forward
 from rocm_guide.kernels.paged import attention_paged
@@ -59,7 +58,7 @@ from rocm_guide.kernels.rmsnorm_fp8 import rmsnorm_fp8
 from rocm_guide.kernels.softmax import softmax_forward
 from rocm_guide.kernels.table_measure import compiled_sources, digest_of
 from rocm_guide.observe.doctor.own_folders import LibraryFolder
-from rocm_guide.observe.measure.predict import L2_BYTES, makespan, with_memory
+from rocm_guide.observe.measure.predict import L2_BYTES, launches_of, makespan, with_memory
 from rocm_guide.tune.compilation.inductor import extract_kernels, inductor_code, load_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,19 +187,6 @@ def inductor(plain: Callable[..., Any], inputs: Tensors, folder: Path) -> list[C
 # --- what a launch costs ---
 
 
-def launches(call: Callable[..., Any], make: Callable[[], Tensors]) -> list[tuple[Any, Any, dict[str, Any], Any]]:
-    """Return compiled kernel, grid, arguments and report of each launch; tensors have no memory."""
-    found: list[tuple[Any, Any, dict[str, Any]]] = []
-
-    def keep(compiled: Any, grid: Any, arguments: dict[str, Any]) -> None:
-        found.append((compiled, grid, {n: v for n, v in arguments.items() if compiled.signature[n] != "constexpr"}))
-
-    with dry_run("gfx942", device="meta", on_launch=keep) as run:
-        call(*make())
-    reports = [launch.report for launch in run.launches if not launch.tuning]
-    return [(*f, r) for f, r in zip(found, reports, strict=True)]
-
-
 def moved(arguments: dict[str, Any]) -> int:
     """Return the bytes of all tensors of a launch, each once."""
     tensors = {id(v): v for v in arguments.values() if isinstance(v, torch.Tensor)}
@@ -244,11 +230,12 @@ def cost(op: Operation, library: str, compiled: Any, grid: Any, arguments: Any, 
 
 def measure(op: Operation, library: str, call: Callable[..., Any]) -> dict[str, Any]:
     """Return the row of one library's way to do ``op``."""
-    whole = launches(call, op.make)
+    whole = launches_of(lambda: call(*op.make()))
     if op.lengths:
         short, long, length = op.lengths
         ends = [
-            [cost(op, library, *one) for one in launches(call, functools.partial(op.make, k))] for k in (short, long)
+            [cost(op, library, *one) for one in launches_of(lambda k=k: call(*op.make(k)))]  # type: ignore[misc]
+            for k in (short, long)
         ]
         each = []
         for a, b in zip(*ends, strict=True):
@@ -322,16 +309,15 @@ def row_operations(cols: int = 0) -> Iterator[Operation]:
         return x, *(draw(cols, seed=2 + i) for i in range(per_column)), *([dy] if gradient else []), *numbers
 
     def operation(
-        name: str, cols: int, moved: tuple[int, int, int], per_column: int = 0, per_row: int = 0, **more: Any
+        name: str, cols: int, moved: tuple[int, int, int], per_column: int, per_row: int, plain: Any, **calls: Any
     ) -> Operation:
         # moved: matrices, numbers for each column, 32-bit ones for each row; of the inputs so many have one per column.
-        matrices, columns, rows = moved
-        gradient = "backward" in name
+        (matrices, columns, rows), gradient, kept = moved, "backward" in name, calls.pop("torch_bytes", {})
         make, small = (
             functools.partial(inputs, n, cols, per_column, gradient, per_row) for n in (2048, 14 if gradient else 4)
         )
-        floor = 2 * 2048 * cols * matrices + 2 * cols * columns + 4 * 2048 * rows
-        return Operation(f"{name} bf16 2048 x {cols}", make, small, floor, 2048 * cols, **more)
+        floor, name = 2 * 2048 * cols * matrices + 2 * cols * columns + 4 * 2048 * rows, f"{name} bf16 2048 x {cols}"
+        return Operation(name, make, small, floor, 2048 * cols, plain, calls, torch_bytes=kept)
 
     def rms(x: Any, w: Any) -> Any:
         rstd = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
@@ -361,79 +347,36 @@ def row_operations(cols: int = 0) -> Iterator[Operation]:
         dx, dw, db = torch.empty_like(x), torch.empty_like(w), torch.empty_like(w)
         return aiter("norm", "_layernorm_backward")(dy, dx, dw, db, x, w, mean, rstd)
 
-    def liger_settings(cols: int) -> Any:
-        _use_folder()
-        return importlib.import_module("liger_kernel.ops.utils").calculate_settings(cols)
+    def liger_rms_backward(x: Any, w: Any, dy: Any, rstd: Any) -> Any:
+        backward = liger("rms_norm", "rms_norm_backward")
+        settings = importlib.import_module("liger_kernel.ops.utils").calculate_settings(x.shape[1])
+        return backward(dy, x, w, rstd, 0.0, 0, *settings, False, None)
 
     yield operation(
-        "softmax",
-        wide,
-        (2, 0, 0),
-        plain=lambda x: torch.softmax(x.float(), -1).to(x.dtype),
-        calls={
-            "ours": softmax_forward,
-            "liger": lambda x: liger("softmax", "_softmax_forward")(x)[0],
-            "aiter": lambda x: aiter("softmax", "softmax")(x),
-        },
-    )
+        "softmax", wide, (2, 0, 0), 0, 0, lambda x: torch.softmax(x.float(), -1).to(x.dtype), ours=softmax_forward,
+        liger=lambda x: liger("softmax", "_softmax_forward")(x)[0], aiter=lambda x: aiter("softmax", "softmax")(x),
+    )  # fmt: skip
     yield operation(
-        "RMSNorm",
-        wide,
-        (2, 1, 1),
-        per_column=1,
-        plain=rms,
-        calls={
-            "ours": rms_norm_forward,
-            "liger": lambda x, w: liger("rms_norm", "rms_norm_forward")(x, w, 1e-6, 0.0, "llama", None)[::2],
-            "aiter": lambda x, w: aiter("rmsnorm", "_rmsnorm_forward")(x, w, 1e-6),
-        },
-    )
-    parts = 4 * MI300X.units * wide
+        "RMSNorm", wide, (2, 1, 1), 1, 0, rms, ours=rms_norm_forward,
+        liger=lambda x, w: liger("rms_norm", "rms_norm_forward")(x, w, 1e-6, 0.0, "llama", None)[::2],
+        aiter=lambda x, w: aiter("rmsnorm", "_rmsnorm_forward")(x, w, 1e-6),
+    )  # fmt: skip
     yield operation(
-        "RMSNorm backward",
-        wide,
-        (3, 2, 1),
-        per_column=1,
-        per_row=1,
-        plain=rms_backward,
-        calls={
-            "ours": rms_norm_backward,
-            "liger": lambda x, w, dy, rstd: liger("rms_norm", "rms_norm_backward")(
-                dy, x, w, rstd, 0.0, 0, *liger_settings(x.shape[1]), False, None
-            ),
-            "aiter": lambda x, w, dy, rstd: aiter("rmsnorm", "_rmsnorm_backward")(dy, x, w, rstd),
-        },
-        torch_bytes={"liger": parts},
-    )
+        "RMSNorm backward", wide, (3, 2, 1), 1, 1, rms_backward, ours=rms_norm_backward, liger=liger_rms_backward,
+        aiter=lambda x, w, dy, rstd: aiter("rmsnorm", "_rmsnorm_backward")(dy, x, w, rstd),
+        torch_bytes={"liger": 4 * MI300X.units * wide},
+    )  # fmt: skip
     yield operation(
-        "LayerNorm",
-        narrow,
-        (2, 2, 2),
-        per_column=2,
-        plain=layer,
-        calls={
-            "ours": layer_norm_forward,
-            "liger": lambda x, w, b: liger("layer_norm", "layer_norm_forward")(x, w, b, 1e-5)[0],
-            "aiter": aiter_layer,
-        },
-    )
+        "LayerNorm", narrow, (2, 2, 2), 2, 0, layer, ours=layer_norm_forward,
+        liger=lambda x, w, b: liger("layer_norm", "layer_norm_forward")(x, w, b, 1e-5)[0], aiter=aiter_layer,
+    )  # fmt: skip
     yield operation(
-        "LayerNorm backward",
-        narrow,
-        (3, 3, 2),
-        per_column=1,
-        per_row=2,
-        plain=layer_backward,
-        calls={
-            "ours": layer_norm_backward,
-            "liger": lambda x, w, dy, mean, rstd: liger("layer_norm", "layer_norm_backward")(dy, x, w, w, mean, rstd),
-            "aiter": aiter_layer_backward,
-        },
-        torch_bytes={
-            "liger": 2 * 4 * MI300X.units * narrow,
-            "aiter": 2 * 256 * 4 * narrow,
-        },  # sums of parts; zeros that the kernel adds to
-    )
+        "LayerNorm backward", narrow, (3, 3, 2), 1, 2, layer_backward, ours=layer_norm_backward,
+        liger=lambda x, w, dy, mean, rstd: liger("layer_norm", "layer_norm_backward")(dy, x, w, w, mean, rstd),
+        aiter=aiter_layer_backward,
+        # Sums of parts; zeros that the kernel adds to.
+        torch_bytes={"liger": 2 * 4 * MI300X.units * narrow, "aiter": 2 * 256 * 4 * narrow},
+    )  # fmt: skip
 
 
 def fp8_operations() -> Iterator[Operation]:
@@ -552,116 +495,43 @@ def gemm_operations() -> Iterator[Operation]:
 
 
 def attention_operations() -> Iterator[Operation]:
-    """Yield attention over 1,024 tokens: heads of six sizes, sequences of four lengths, and the backward pass."""
-    tokens = 1024
+    """Yield attention with heads of six sizes."""
+    batch, heads = 4, 32
 
-    def make(heads: int, kv_heads: int, size: int, batch: int = 4, tokens: int = tokens) -> Tensors:
-        return tuple(draw(batch, n, tokens, size, seed=seed) for seed, n in enumerate((heads, kv_heads, kv_heads)))
+    def make(n: int, kv_heads: int, tokens: int, size: int, batch: int = batch) -> Tensors:
+        return tuple(draw(batch, n, tokens, size, seed=seed) for seed, n in enumerate((n, kv_heads, kv_heads)))
 
-    def plain(q: Any, k: Any, v: Any, causal: bool = True) -> Any:
+    def plain(q: Any, k: Any, v: Any, causal: bool) -> Any:
         return reference_attention(q, k, v, causal=causal)[0]
 
-    def by_aiter(q: Any, k: Any, v: Any, causal: bool = True, starts: Any = None) -> Any:
-        rows = q.shape[2] if starts is None else tokens
-        given = (0.0, q.shape[-1] ** -0.5, causal, -1, -1, None, None, True, False, rows, rows, starts, starts)
-        if starts is not None:
-            return aiter("mha", "_flash_attn_forward")(q, k, v, *given)[0]
+    def by_aiter(q: Any, k: Any, v: Any, causal: bool) -> Any:
+        rows = q.shape[2]
+        given = (0.0, q.shape[3] ** -0.5, causal, -1, -1, None, None, True, False, rows, rows)
         return aiter("mha", "_flash_attn_forward")(*(x.transpose(1, 2) for x in (q, k, v)), *given)[0].transpose(1, 2)
 
-    def operation(name: str, size: int, kv_heads: int, causal: bool) -> Operation:
+    for size, tokens, kv_heads, causal in (
+        *((128, 1024, heads, causal) for causal in (False, True)),
+        *((size, 512 if size > 128 else 1024, 8, True) for size in (64, 80, 96, 192, 256)),
+    ):
         # Tiles of queries have unequal work. Ours take all heads before the next tile, aiter's those of one batch.
-        alike = {"ours": lambda n: n // 128 * 128, "aiter": lambda n: n // 32 % (tokens // 128) * 32}
-        return Operation(
-            name,
-            functools.partial(make, 32, kv_heads, size),
-            functools.partial(make, 2, max(1, kv_heads // 16), size, 1, 256),
-            2 * 4 * 2 * (32 + kv_heads) * tokens * size + 4 * 4 * 32 * tokens,
-            4 * 4 * 32 * tokens * tokens * size // 1024 // (2 if causal else 1),
+        alike = {
+            "ours": lambda n: n // (batch * heads) * (batch * heads),
+            "aiter": lambda n, tokens=tokens: n // heads % (tokens // 128) * heads,
+        }
+        many = f"{heads}" if kv_heads == heads else f"{heads}/{kv_heads}"
+        yield Operation(
+            f"attention {'causal ' if causal else ''}bf16 {batch} x {many} x {tokens} x {size}",
+            functools.partial(make, heads, kv_heads, tokens, size),
+            functools.partial(make, 2, 1, 256, size, 1),
+            4 * batch * (heads + kv_heads) * tokens * size + 4 * batch * heads * tokens,
+            4 * batch * heads * tokens * tokens * size // 1024 // (2 if causal else 1),
             functools.partial(plain, causal=causal),
             {
-                "ours": lambda q, k, v: attention_forward(q, k, v, causal=causal)[0],
+                "ours": lambda q, k, v, causal=causal: attention_forward(q, k, v, causal=causal)[0],
                 "aiter": functools.partial(by_aiter, causal=causal),
             },
             alike=alike if causal else {},
         )
-
-    yield operation("attention bf16 4 x 32 x 1024 x 128", 128, 32, False)
-    yield operation("attention causal bf16 4 x 32 x 1024 x 128", 128, 32, True)
-    for size in (64, 80, 96, 192, 256):
-        yield operation(f"attention causal bf16 4 x 32/8 x 1024 x {size}", size, 8, True)
-    yield packed_operation(by_aiter)
-    yield from (backward_operation(size) for size in (64, 128))
-
-
-def packed_operation(by_aiter: Callable[..., Any]) -> Operation:
-    """Return attention over four sequences of different lengths, one after the other in memory."""
-    lengths, size = (1024, 768, 512, 256), 128
-
-    def make(heads: int = 32, kv_heads: int = 8, scale: int = 1) -> Tensors:
-        total = sum(lengths) // scale
-        starts = torch.empty(len(lengths) + 1, dtype=torch.int32, device="cuda")
-        fill(starts, scale)
-        return *(draw(total, n, size, seed=seed) for seed, n in enumerate((heads, kv_heads, kv_heads))), starts
-
-    def fill(x: torch.Tensor, scale: int = 1) -> None:
-        if not x.is_meta:
-            x.copy_(torch.tensor([0, *lengths]).cumsum(0) // scale)
-
-    def plain(q: Any, k: Any, v: Any, starts: Any) -> Any:
-        parts = [[x[a:b].transpose(0, 1)[None] for x in (q, k, v)] for a, b in itertools.pairwise(starts.tolist())]
-        return torch.cat([reference_attention(*part, causal=True)[0][0].transpose(0, 1) for part in parts])
-
-    def ours(q: Any, k: Any, v: Any, starts: Any) -> Any:
-        named = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 1024, "max_seqlen_k": 1024}
-        return attention_forward(q, k, v, layout="thd", causal=True, **named)[0]
-
-    return Operation(
-        "attention packed causal bf16 32/8 x 1024, 768, 512, 256 x 128",
-        make,
-        functools.partial(make, 2, 1, 4),
-        2 * 2 * (32 + 8) * sum(lengths) * size + 4 * 32 * sum(lengths) + 4 * (len(lengths) + 1),
-        4 * 32 * sum(n * n for n in lengths) * size // 1024 // 2,
-        plain,
-        {"ours": ours, "aiter": lambda q, k, v, starts: by_aiter(q, k, v, starts=starts)},
-        alike=dict.fromkeys(("ours", "aiter"), lambda n: n // 32 * 32),
-        fill=fill,
-    )
-
-
-def backward_operation(size: int) -> Operation:
-    """Return the backward pass of causal attention; a row's log-sum-exp is about that of random scores."""
-    batch, heads, tokens = 4, 32, 1024
-
-    def make(batch: int = batch, heads: int = heads, tokens: int = tokens) -> Tensors:
-        lse = draw(batch, heads, tokens, dtype=torch.float32, seed=4) / 8 + math.log(tokens)
-        return *(draw(batch, heads, tokens, size, seed=seed) for seed in range(5)), lse
-
-    def plain(do: Any, q: Any, k: Any, v: Any, out: Any, lse: Any) -> Any:
-        scale, rows = size**-0.5, q.shape[2]
-        seen = torch.ones(rows, rows, dtype=torch.bool).tril()
-        p = torch.where(seen, (q @ k.mT * scale - lse[..., None]).exp(), 0)
-        ds = p * (do @ v.mT - (do * out).sum(-1, keepdim=True))
-        return scale * ds @ k, scale * ds.mT @ q, p.mT @ do
-
-    def by_aiter(do: Any, q: Any, k: Any, v: Any, out: Any, lse: Any) -> Any:
-        do, q, k, v, out = (x.transpose(1, 2).contiguous() for x in (do, q, k, v, out))
-        gradients = [torch.empty_like(x) for x in (q, k, v)]
-        rows = q.shape[1]
-        rest = (None, size**-0.5, None, True, None, None, rows, rows, 0.0)
-        aiter("mha_onekernel_bwd", "flash_attn_onekernel_backward")(do, q, k, v, out, lse, *gradients, *rest)
-        return [x.transpose(1, 2) for x in gradients]
-
-    return Operation(
-        f"attention backward causal bf16 {batch} x {heads} x {tokens} x {size}",
-        make,
-        functools.partial(make, 1, 1, 256),
-        2 * 8 * batch * heads * tokens * size + 4 * batch * heads * tokens,
-        10 * batch * heads * tokens * tokens * size // 1024 // 2,
-        plain,
-        {"ours": lambda *x: attention_backward(*x, causal=True)[:3], "aiter": by_aiter},
-        # Ours: one tile of all heads after another. aiter's: heads, then tiles, then batches.
-        alike={"ours": lambda n: n // 128 * 128, "aiter": lambda n: n // heads % (tokens // 128) * heads},
-    )
 
 
 def operations() -> dict[str, Operation]:
@@ -729,23 +599,11 @@ def main() -> None:
             if library != "inductor":
                 row["error"] = float(f"{error(op, op.calls[library]):.2g}")
             rows[name][library] = row | {"made_of": source, "cpu_s": round(time.process_time() - start, 1)}
-            report(name, library, rows[name])
+            brief = {what: row[what] for what in ("likely_us", "limit", "unit_us", "executed", "bytes", "moved")}
+            print(f"{name}, {library}: {brief}", flush=True)
             store(rows | {n: r for n, r in kept.items() if n not in rows})
     store(rows)
     draw_picture(rows)
-
-
-def report(name: str, library: str, found: dict[str, Any]) -> None:
-    """Print one row, and how ours stands to it."""
-    row, ours = found[library], found["ours"]
-    code = ", ".join(f"{k['vgprs']} VGPRs {k['waves_per_simd']:g} waves {k['spills']} spills" for k in row["kernels"])
-    against = " ".join(f"{what[:-3]} {ours[what] / row[what]:.2f}" for what in ("likely_us", "unit_us", "executed"))
-    print(
-        f"{name:<40}{library:<9}{row['likely_us']:>8.1f} us likely ({row['limit']}){row['unit_us']:>8.1f} us units"
-        f"{row['executed']:>7.1f} instructions{row['bytes']:>7.2f} bytes{row['moved']:>6.2f} moved; "
-        f"ours / it: {against}; {code}",
-        flush=True,
-    )
 
 
 def store(rows: dict[str, Any]) -> None:
@@ -771,14 +629,12 @@ def draw_picture(rows: dict[str, Any]) -> None:
     house_style()
     _, ax = plt.subplots(figsize=(8.4, 0.42 * len(rows) + 1.2))
     for n, library in enumerate(("liger", "aiter", "inductor")):
-        at = [
-            (y, row[library]["likely_us"] / row["ours"]["likely_us"])
+        found = {
+            y: row[library]["likely_us"] / row["ours"]["likely_us"]
             for y, row in enumerate(rows.values())
             if library in row
-        ]
-        ax.scatter(
-            [x for _, x in at], [y for y, _ in at], s=34, marker="os^"[n], color=PALETTE[n], label=library, zorder=3
-        )
+        }
+        ax.scatter([*found.values()], [*found], s=34, marker="os^"[n], color=PALETTE[n], label=library, zorder=3)
     ax.axvline(1, color="#333333", linewidth=1)
     ax.set_yticks(range(len(rows)), list(rows), fontsize=8)
     ax.invert_yaxis()

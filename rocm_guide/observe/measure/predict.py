@@ -28,6 +28,7 @@ from cdna.dry_run.driver import dry_run
 from cdna.examples.gemm_ladder import RUNGS, Rung
 from cdna.predict.gemm_prediction import CACHE_TB_S, ProductTime, predict_product
 from cdna.predict.specs import gpu
+from cdna.report import KernelReport
 from cdna.run.counters import LINE
 from cdna.step.state import Recording
 from cdna.step.steady import events_of
@@ -36,7 +37,7 @@ from rocm_guide.kernels.table_measure import compiled_sources, digest_of
 from rocm_guide.observe.measure.cases import CASES, Case
 from rocm_guide.observe.measure.predictions import Launched, Prediction
 
-__all__ = ["L2_BYTES", "case_source", "makespan", "predict_all", "predict_case", "with_memory"]
+__all__ = ["L2_BYTES", "case_source", "launches_of", "makespan", "predict_all", "predict_case", "with_memory"]
 
 #: Bytes a cycle from the L2 of one XCD.
 L2_BYTES = 2048
@@ -67,19 +68,17 @@ def case_source(case: Case) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _launches(case: Case) -> list[tuple[Any, tuple[int, int, int], dict[str, Any], int]]:
-    """Return compiled kernel, grid, arguments and workgroups on a compute unit of each launch;
-    tensors have no memory.
-    """
+def launches_of(call: Callable[[], Any]) -> list[tuple[Any, tuple[int, int, int], dict[str, Any], KernelReport]]:
+    """Return compiled kernel, grid, arguments and report of each launch of ``call``, in which no tensor has memory."""
     found: list[tuple[Any, tuple[int, int, int], dict[str, Any]]] = []
 
     def keep(compiled: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> None:
         found.append((compiled, grid, {n: v for n, v in arguments.items() if compiled.signature[n] != "constexpr"}))
 
     with dry_run("gfx942", device="meta", on_launch=keep) as run:
-        case.make()[0]()
-    resident = [max(1, launch.report.occupancy.workgroups_per_cu) for launch in run.launches]
-    return [(*f, n) for f, n in zip(found, resident, strict=True)]
+        call()
+    reports = [launch.report for launch in run.launches if not launch.tuning]
+    return [(*f, report) for f, report in zip(found, reports, strict=True)]
 
 
 def with_memory(value: Any) -> Any:
@@ -157,7 +156,7 @@ def _asked(runs: Sequence[tuple[Recording, float]], whole: float) -> float:
 
 
 def _predict_launch(
-    case: Case, compiled: Any, grid: tuple[int, int, int], arguments: dict[str, Any], resident: int
+    case: Case, compiled: Any, grid: tuple[int, int, int], arguments: dict[str, Any], report: KernelReport
 ) -> tuple[Launched, float]:
     """Predict one launch, and the lines that all its workgroups ask of the L2."""
     spec = gpu("MI300X")
@@ -166,7 +165,7 @@ def _predict_launch(
     short = _beginning(case.name, _SHORT)
     whole = float(arguments["K"]) if short else 0.0
     samples = _beginning(case.name, _UNEQUAL) or 1
-    resident = min(resident, math.ceil(count / spec.units))
+    resident = min(max(1, report.occupancy.workgroups_per_cu), math.ceil(count / spec.units))
     places = spec.units * resident
     at = [0] if samples == 1 else [round(i * (count - 1) / (samples - 1)) for i in range(samples)]
     runs = [_executed(compiled, grid, arguments, n, short) for n in at]
@@ -190,7 +189,7 @@ def _rung_time(index: int, size: int) -> tuple[ProductTime, Launched]:
     """Return the time by the model of notebook 31, from the compiled kernel of the case."""
     rung: Rung = RUNGS[index]
     case = next(c for c in CASES.values() if c.name.startswith(f"ladder {rung.name} "))
-    ((compiled, _, _, _),) = _launches(case)
+    ((compiled, _, _, _),) = launches_of(lambda: case.make()[0]())
     p = predict_product(rung, compiled, size, lengths=_RUNG_LENGTHS.get(rung.name, (128, 256)))
     spec = gpu("MI300X")
     waves = p.resident * compiled.num_warps / spec.simds
@@ -211,7 +210,7 @@ def predict_case(case: Case) -> Prediction:
     if rung is not None:
         time, launched = _rung_time(rung, math.isqrt(case.nbytes // 6))
         return Prediction(case.name, time.parts, (launched,), case_source(case))
-    found = [_predict_launch(case, *one) for one in _launches(case)]
+    found = [_predict_launch(case, *one) for one in launches_of(lambda: case.make()[0]())]
     parts = {
         "compute units": sum(launched.cycles for launched, _ in found) / mhz,
         "L2": sum(lines for _, lines in found) * LINE / (L2_BYTES * spec.dies * mhz),
