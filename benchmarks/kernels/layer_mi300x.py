@@ -146,12 +146,12 @@ def dense_attention(m: Model, rows: int, keys: int) -> Iterator[Part]:
 
     if batch == 1:
         share, like = 0.5 + 0.5 * TILES["gfx942"][m.size][0].m / keys, "attention causal bf16 4 x 32 x 1024 x 128"
-        named = {"keys": keys, "share": share, "like": like}
-        yield Part("attention", "attention", 4 * rows * (q + kv), 2 * rows * keys * q, prompt, **named)
+        nbytes, flops = 4 * rows * (q + kv), 2 * rows * keys * q
+        yield Part("attention", "attention", nbytes, flops, prompt, keys=keys, share=share, like=like)
     else:
-        cache = 4 * rows * keys * kv
-        named = {"keys": keys, "like": "paged decode bf16 16 x 32/8 x 8192 x 128", "kept": cache}
-        yield Part("attention", "attention", cache + 4 * rows * q, 4 * rows * keys * q, token, **named)
+        cache, like = 4 * rows * keys * kv, "paged decode bf16 16 x 32/8 x 8192 x 128"
+        nbytes, flops = cache + 4 * rows * q, 4 * rows * keys * q
+        yield Part("attention", "attention", nbytes, flops, token, keys=keys, like=like, kept=cache)
     yield product("output", rows, m.hidden, q)
 
 
@@ -211,9 +211,10 @@ def mixture(m: Model, rows: int) -> Iterator[Part]:
     used, pairs = len(chosen.unique()), rows * each
 
     def make() -> list[Callable[[], Any]]:
-        weights = (empty(1, *shape).expand(number, -1, -1) for shape in ((2 * inner, m.hidden), (m.hidden, inner)))
+        shapes = ((2 * inner, m.hidden), (m.hidden, inner))
+        gate_up, down = (empty(1, *shape).expand(number, -1, -1) for shape in shapes)
         index = torch.empty(rows, each, dtype=torch.int64, device="cuda")
-        return [partial(experts, empty(rows, m.hidden), *weights, index, empty(rows, each))]
+        return [partial(experts, empty(rows, m.hidden), gate_up, down, index, empty(rows, each))]
 
     yield product("router", rows, number, m.hidden)
     yield small("choice of experts", 2 * rows * number * 3, 3)

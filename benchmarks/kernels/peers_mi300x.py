@@ -233,10 +233,7 @@ def measure(op: Operation, library: str, call: Callable[..., Any]) -> dict[str, 
     whole = launches_of(lambda: call(*op.make()))
     if op.lengths:
         short, long, length = op.lengths
-        ends = [
-            [cost(op, library, *one) for one in launches_of(lambda k=k: call(*op.make(k)))]  # type: ignore[misc]
-            for k in (short, long)
-        ]
+        ends = [[cost(op, library, *one) for one in launches_of(lambda k=k: call(*op.make(k)))] for k in (short, long)]
         each = []
         for a, b in zip(*ends, strict=True):
             each.append(Counter({n: round(b[n] + (b[n] - a[n]) / (long - short) * (length - long)) for n in b}))
