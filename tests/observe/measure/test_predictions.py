@@ -21,8 +21,8 @@ from rocm_guide.observe.measure.cases import CASES, Case, _attention, predicted_
 from rocm_guide.observe.measure.predict import (
     _cycles,
     _executed,
-    _launches,
     case_source,
+    launches_of,
     predict_case,
     with_memory,
 )
@@ -76,7 +76,7 @@ def test_heads_of_64_take_the_cycles_that_were_counted():
     cycles = {}
     for keys in (512, 1024):
         case = Case("attention", "34", partial(_attention, False, 1, keys, 64), 1, 1, "bf16")
-        ((compiled, grid, arguments, _),) = _launches(case)
+        ((compiled, grid, arguments, _),) = launches_of(lambda case=case: case.make()[0]())
         runs = _executed(compiled, grid, {n: with_memory(v) for n, v in arguments.items()}, 0, None)
         cycles[keys] = [_cycles(runs, groups, 0) for groups in (1, 2)]
     for groups, counted in enumerate(("one", "two")):
@@ -138,7 +138,7 @@ def test_a_workgroup_of_a_row_kernel_by_hand():
 def test_sums_that_are_extrapolated_go_on_as_they_began(monkeypatch):
     """The loop of a product is executed for two short lengths of K; a longer one gives what these promised."""
     case = CASES["gemm bf16 4096"]
-    (launch,) = predict._launches(case)
+    (launch,) = predict.launches_of(lambda: case.make()[0]())
     arguments = {n: predict.with_memory(v) for n, v in launch[2].items()}
     short = predict._executed(launch[0], launch[1], arguments, 0, (512, 1024))
     long = predict._executed(launch[0], launch[1], arguments, 0, (512, 2048))[1:]
