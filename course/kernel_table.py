@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdna.cli.options import JSON, between
+from cdna.cli.options import JSON
 
 if TYPE_CHECKING:
     from rocm_guide.kernels.resource_table import KernelRow
@@ -22,25 +22,23 @@ def table(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Compare with the committed table.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Replace the committed table's lines.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", help="Processes; else one per core.", callback=between(1, 1024))
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Compile again what is in the cache.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compile again what has not changed since.")] = False,
     as_json: JSON = False,
 ) -> None:
     """Compile every kernel for gfx942, on any machine, and show registers, LDS, occupancy and instruction widths.
 
-    What was compiled before, from the same source by the same Triton, is read from the guide's cache folder.
+    A case whose source has not changed since this Triton made the committed table is read from it.
     """
     import json
     from dataclasses import asdict
 
+    import triton
+
     from rocm_guide.kernels.resource_table import compare_rows, find_module, kernel_modules, read_rows, write_rows
-    from rocm_guide.kernels.table_measure import triton_version
 
     names = [find_module(name) for name in modules or ()] or kernel_modules()
-    here = triton_version()
-    rows = _measure(names, jobs, fresh)
+    here = triton.__version__
+    rows = _measure(names, fresh)
     if as_json:
         typer.echo(json.dumps({"triton": here, "kernels": [asdict(r) for r in rows]}, indent=2))
     elif not (check or write):
@@ -63,7 +61,7 @@ def table(
             raise typer.Exit(1)
 
 
-def _measure(names: list[str], jobs: int | None, fresh: bool) -> list[KernelRow]:
+def _measure(names: list[str], fresh: bool) -> list[KernelRow]:
     """Measure with a bar on stderr while something has to be compiled;
     a line before and after where there is no terminal.
     """
@@ -88,7 +86,6 @@ def _measure(names: list[str], jobs: int | None, fresh: bool) -> list[KernelRow]
         task = bar.add_task("", total=None)
         return measure_modules(
             names,
-            jobs=jobs,
             fresh=fresh,
             progress=lambda name, done, total: bar.update(task, description=name, completed=done, total=total),
         )

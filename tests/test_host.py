@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What stamps say about the machine, the guard around a recording, launch options, the cache of the kernel table."""
+"""What stamps say about the machine, the guard around a recording, launch options."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -11,12 +10,8 @@ import pytest
 
 from course.report import hardware, render
 from rocm_guide.common import host
-from rocm_guide.common.base import GuideError
 from rocm_guide.common.device import accelerator
 from rocm_guide.finetune.nodes import LaunchError, launch_file
-from rocm_guide.kernels import table_measure as kernel_table_cache
-from rocm_guide.kernels.resource_table import TableError, kernel_modules
-from rocm_guide.kernels.table_measure import measure_module, measure_modules, triton_version
 
 
 def test_every_stamp_names_the_cpu(monkeypatch):
@@ -96,40 +91,3 @@ def test_launch_files_take_machines_gpus_time_and_program(tmp_path):
     for bad in ({"nodes": "0"}, {"nodes": "2:1"}, {"gpus": 0}, {"program": ["a\nb"]}, {"program": ["-x"]}):
         with pytest.raises(LaunchError):
             launch_file("torchrun", **bad)
-
-
-def test_the_kernel_table_is_read_from_the_cache_and_heals(tmp_path, monkeypatch):
-    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path))
-    seen = []
-    rows = measure_modules(["bandwidth"], jobs=1, progress=lambda *event: seen.append(event))
-    assert rows == measure_module("bandwidth") and seen[-1][0] == "bandwidth" and seen[-1][1] == seen[-1][2] > 0
-    monkeypatch.setattr(kernel_table_cache, "measure_module", lambda *_: pytest.fail("compiled again"))
-    monkeypatch.setattr(kernel_table_cache, "_in_processes", lambda *_: pytest.fail("compiled again"))
-    assert measure_modules(["bandwidth"]) == rows
-    (file,) = (tmp_path / "kernel_table").glob("*.json")
-    damaged = json.loads(file.read_text())
-    damaged[0]["vgprs"] = "many"
-    for text in ("", "[]", "{}", json.dumps(damaged), '[{"case": 1}]'):
-        file.write_text(text)
-        monkeypatch.setattr(kernel_table_cache, "measure_module", lambda *_: rows)
-        assert measure_modules(["bandwidth"], jobs=1) == rows and len(json.loads(file.read_text())) == len(rows)
-    file.chmod(0o666)
-    with pytest.raises(GuideError, match="other users can write to it"):
-        measure_modules(["bandwidth"])
-    file.chmod(0o600)
-    monkeypatch.setattr(kernel_table_cache, "measure_module", lambda *_: [])
-    assert measure_modules(["bandwidth"], jobs=1, fresh=True) == []
-    with pytest.raises(TableError, match="no kernel module 'nosuch'"):
-        measure_modules(["nosuch"])
-
-
-def test_processes_make_the_same_rows(tmp_path, monkeypatch):
-    monkeypatch.setenv("ROCM_GUIDE_CACHE", str(tmp_path))
-    monkeypatch.setattr(kernel_table_cache, "_workers", lambda tasks, jobs: 2)
-    assert measure_modules(["bandwidth"]) == measure_module("bandwidth")
-
-
-def test_versions_and_modules_are_known_without_importing():
-    import triton
-
-    assert triton_version() == triton.__version__ and {"softmax", "gemm", "bandwidth"} <= set(kernel_modules())

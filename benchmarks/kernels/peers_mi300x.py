@@ -58,7 +58,7 @@ from rocm_guide.kernels.rmsnorm_fp8 import rmsnorm_fp8
 from rocm_guide.kernels.softmax import softmax_forward
 from rocm_guide.kernels.table_measure import compiled_sources, digest_of
 from rocm_guide.observe.doctor.own_folders import LibraryFolder
-from rocm_guide.observe.predict import L2_BYTES, makespan, with_memory
+from rocm_guide.observe.predict import L2_BYTES, launches_of, makespan, with_memory
 from rocm_guide.tune.compilation.inductor import extract_kernels, inductor_code, load_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -187,19 +187,6 @@ def inductor(plain: Callable[..., Any], inputs: Tensors, folder: Path) -> list[C
 # --- what a launch costs ---
 
 
-def launches(call: Callable[..., Any], make: Callable[[], Tensors]) -> list[tuple[Any, Any, dict[str, Any], Any]]:
-    """Return compiled kernel, grid, arguments and report of each launch; tensors have no memory."""
-    found: list[tuple[Any, Any, dict[str, Any]]] = []
-
-    def keep(compiled: Any, grid: Any, arguments: dict[str, Any]) -> None:
-        found.append((compiled, grid, {n: v for n, v in arguments.items() if compiled.signature[n] != "constexpr"}))
-
-    with dry_run("gfx942", device="meta", on_launch=keep) as run:
-        call(*make())
-    reports = [launch.report for launch in run.launches if not launch.tuning]
-    return [(*f, r) for f, r in zip(found, reports, strict=True)]
-
-
 def moved(arguments: dict[str, Any]) -> int:
     """Return the bytes of all tensors of a launch, each once."""
     tensors = {id(v): v for v in arguments.values() if isinstance(v, torch.Tensor)}
@@ -243,12 +230,10 @@ def cost(op: Operation, library: str, compiled: Any, grid: Any, arguments: Any, 
 
 def measure(op: Operation, library: str, call: Callable[..., Any]) -> dict[str, Any]:
     """Return the row of one library's way to do ``op``."""
-    whole = launches(call, op.make)
+    whole = launches_of(lambda: call(*op.make()))
     if op.lengths:
         short, long, length = op.lengths
-        ends = [
-            [cost(op, library, *one) for one in launches(call, functools.partial(op.make, k))] for k in (short, long)
-        ]
+        ends = [[cost(op, library, *one) for one in launches_of(lambda k=k: call(*op.make(k)))] for k in (short, long)]
         each = []
         for a, b in zip(*ends, strict=True):
             each.append(Counter({n: round(b[n] + (b[n] - a[n]) / (long - short) * (length - long)) for n in b}))
@@ -321,16 +306,15 @@ def row_operations(cols: int = 0) -> Iterator[Operation]:
         return x, *(draw(cols, seed=2 + i) for i in range(per_column)), *([dy] if gradient else []), *numbers
 
     def operation(
-        name: str, cols: int, moved: tuple[int, int, int], per_column: int = 0, per_row: int = 0, **more: Any
+        name: str, cols: int, moved: tuple[int, int, int], per_column: int, per_row: int, plain: Any, **calls: Any
     ) -> Operation:
         # moved: matrices, numbers for each column, 32-bit ones for each row; of the inputs so many have one per column.
-        matrices, columns, rows = moved
-        gradient = "backward" in name
+        (matrices, columns, rows), gradient, kept = moved, "backward" in name, calls.pop("torch_bytes", {})
         make, small = (
             functools.partial(inputs, n, cols, per_column, gradient, per_row) for n in (2048, 14 if gradient else 4)
         )
-        floor = 2 * 2048 * cols * matrices + 2 * cols * columns + 4 * 2048 * rows
-        return Operation(f"{name} bf16 2048 x {cols}", make, small, floor, 2048 * cols, **more)
+        floor, name = 2 * 2048 * cols * matrices + 2 * cols * columns + 4 * 2048 * rows, f"{name} bf16 2048 x {cols}"
+        return Operation(name, make, small, floor, 2048 * cols, plain, calls, torch_bytes=kept)
 
     def rms(x: Any, w: Any) -> Any:
         rstd = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
@@ -360,79 +344,36 @@ def row_operations(cols: int = 0) -> Iterator[Operation]:
         dx, dw, db = torch.empty_like(x), torch.empty_like(w), torch.empty_like(w)
         return aiter("norm", "_layernorm_backward")(dy, dx, dw, db, x, w, mean, rstd)
 
-    def liger_settings(cols: int) -> Any:
-        _use_folder()
-        return importlib.import_module("liger_kernel.ops.utils").calculate_settings(cols)
+    def liger_rms_backward(x: Any, w: Any, dy: Any, rstd: Any) -> Any:
+        backward = liger("rms_norm", "rms_norm_backward")
+        settings = importlib.import_module("liger_kernel.ops.utils").calculate_settings(x.shape[1])
+        return backward(dy, x, w, rstd, 0.0, 0, *settings, False, None)
 
     yield operation(
-        "softmax",
-        wide,
-        (2, 0, 0),
-        plain=lambda x: torch.softmax(x.float(), -1).to(x.dtype),
-        calls={
-            "ours": softmax_forward,
-            "liger": lambda x: liger("softmax", "_softmax_forward")(x)[0],
-            "aiter": lambda x: aiter("softmax", "softmax")(x),
-        },
-    )
+        "softmax", wide, (2, 0, 0), 0, 0, lambda x: torch.softmax(x.float(), -1).to(x.dtype), ours=softmax_forward,
+        liger=lambda x: liger("softmax", "_softmax_forward")(x)[0], aiter=lambda x: aiter("softmax", "softmax")(x),
+    )  # fmt: skip
     yield operation(
-        "RMSNorm",
-        wide,
-        (2, 1, 1),
-        per_column=1,
-        plain=rms,
-        calls={
-            "ours": rms_norm_forward,
-            "liger": lambda x, w: liger("rms_norm", "rms_norm_forward")(x, w, 1e-6, 0.0, "llama", None)[::2],
-            "aiter": lambda x, w: aiter("rmsnorm", "_rmsnorm_forward")(x, w, 1e-6),
-        },
-    )
-    parts = 4 * MI300X.units * wide
+        "RMSNorm", wide, (2, 1, 1), 1, 0, rms, ours=rms_norm_forward,
+        liger=lambda x, w: liger("rms_norm", "rms_norm_forward")(x, w, 1e-6, 0.0, "llama", None)[::2],
+        aiter=lambda x, w: aiter("rmsnorm", "_rmsnorm_forward")(x, w, 1e-6),
+    )  # fmt: skip
     yield operation(
-        "RMSNorm backward",
-        wide,
-        (3, 2, 1),
-        per_column=1,
-        per_row=1,
-        plain=rms_backward,
-        calls={
-            "ours": rms_norm_backward,
-            "liger": lambda x, w, dy, rstd: liger("rms_norm", "rms_norm_backward")(
-                dy, x, w, rstd, 0.0, 0, *liger_settings(x.shape[1]), False, None
-            ),
-            "aiter": lambda x, w, dy, rstd: aiter("rmsnorm", "_rmsnorm_backward")(dy, x, w, rstd),
-        },
-        torch_bytes={"liger": parts},
-    )
+        "RMSNorm backward", wide, (3, 2, 1), 1, 1, rms_backward, ours=rms_norm_backward, liger=liger_rms_backward,
+        aiter=lambda x, w, dy, rstd: aiter("rmsnorm", "_rmsnorm_backward")(dy, x, w, rstd),
+        torch_bytes={"liger": 4 * MI300X.units * wide},
+    )  # fmt: skip
     yield operation(
-        "LayerNorm",
-        narrow,
-        (2, 2, 2),
-        per_column=2,
-        plain=layer,
-        calls={
-            "ours": layer_norm_forward,
-            "liger": lambda x, w, b: liger("layer_norm", "layer_norm_forward")(x, w, b, 1e-5)[0],
-            "aiter": aiter_layer,
-        },
-    )
+        "LayerNorm", narrow, (2, 2, 2), 2, 0, layer, ours=layer_norm_forward,
+        liger=lambda x, w, b: liger("layer_norm", "layer_norm_forward")(x, w, b, 1e-5)[0], aiter=aiter_layer,
+    )  # fmt: skip
     yield operation(
-        "LayerNorm backward",
-        narrow,
-        (3, 3, 2),
-        per_column=1,
-        per_row=2,
-        plain=layer_backward,
-        calls={
-            "ours": layer_norm_backward,
-            "liger": lambda x, w, dy, mean, rstd: liger("layer_norm", "layer_norm_backward")(dy, x, w, w, mean, rstd),
-            "aiter": aiter_layer_backward,
-        },
-        torch_bytes={
-            "liger": 2 * 4 * MI300X.units * narrow,
-            "aiter": 2 * 256 * 4 * narrow,
-        },  # sums of parts; zeros that the kernel adds to
-    )
+        "LayerNorm backward", narrow, (3, 3, 2), 1, 2, layer_backward, ours=layer_norm_backward,
+        liger=lambda x, w, dy, mean, rstd: liger("layer_norm", "layer_norm_backward")(dy, x, w, w, mean, rstd),
+        aiter=aiter_layer_backward,
+        # Sums of parts; zeros that the kernel adds to.
+        torch_bytes={"liger": 2 * 4 * MI300X.units * narrow, "aiter": 2 * 256 * 4 * narrow},
+    )  # fmt: skip
 
 
 def fp8_operations() -> Iterator[Operation]:
@@ -550,36 +491,42 @@ def gemm_operations() -> Iterator[Operation]:
             )
 
 
-def attention_operations(size: int = 128) -> Iterator[Operation]:
-    """Yield attention over 1,024 tokens, 4 x 32 heads of ``size``."""
-    batch, heads, tokens = 4, 32, 1024
-    for causal in (False, True):
+def attention_operations() -> Iterator[Operation]:
+    """Yield attention with heads of six sizes."""
+    batch, heads = 4, 32
 
-        def make(batch: int = batch, heads: int = heads, tokens: int = tokens) -> Tensors:
-            return tuple(draw(batch, heads, tokens, size, seed=seed) for seed in range(3))
+    def make(n: int, kv_heads: int, tokens: int, size: int, batch: int = batch) -> Tensors:
+        return tuple(draw(batch, n, tokens, size, seed=seed) for seed, n in enumerate((n, kv_heads, kv_heads)))
 
-        def plain(q: Any, k: Any, v: Any, causal: bool = causal) -> Any:
-            return reference_attention(q, k, v, causal=causal)[0]
+    def plain(q: Any, k: Any, v: Any, causal: bool) -> Any:
+        return reference_attention(q, k, v, causal=causal)[0]
 
-        def by_aiter(q: Any, k: Any, v: Any, causal: bool = causal) -> Any:
-            rows = q.shape[2]
-            given = (0.0, q.shape[3] ** -0.5, causal, -1, -1, None, None, True, False, rows, rows)
-            out = aiter("mha", "_flash_attn_forward")(*(x.transpose(1, 2) for x in (q, k, v)), *given)[0]
-            return out.transpose(1, 2)
+    def by_aiter(q: Any, k: Any, v: Any, causal: bool) -> Any:
+        rows = q.shape[2]
+        given = (0.0, q.shape[3] ** -0.5, causal, -1, -1, None, None, True, False, rows, rows)
+        return aiter("mha", "_flash_attn_forward")(*(x.transpose(1, 2) for x in (q, k, v)), *given)[0].transpose(1, 2)
 
-        # Tiles of 128 queries have unequal work. Ours take all heads before the next tile, aiter's those of one batch.
+    for size, tokens, kv_heads, causal in (
+        *((128, 1024, heads, causal) for causal in (False, True)),
+        *((size, 512 if size > 128 else 1024, 8, True) for size in (64, 80, 96, 192, 256)),
+    ):
+        # Tiles of queries have unequal work. Ours take all heads before the next tile, aiter's those of one batch.
         alike = {
             "ours": lambda n: n // (batch * heads) * (batch * heads),
-            "aiter": lambda n: n // heads % (tokens // 128) * heads,
+            "aiter": lambda n, tokens=tokens: n // heads % (tokens // 128) * heads,
         }
+        many = f"{heads}" if kv_heads == heads else f"{heads}/{kv_heads}"
         yield Operation(
-            f"attention {'causal ' if causal else ''}bf16 {batch} x {heads} x {tokens} x {size}",
-            make,
-            functools.partial(make, 1, 1, 256),
-            2 * 4 * batch * heads * tokens * size + 4 * batch * heads * tokens,
+            f"attention {'causal ' if causal else ''}bf16 {batch} x {many} x {tokens} x {size}",
+            functools.partial(make, heads, kv_heads, tokens, size),
+            functools.partial(make, 2, 1, 256, size, 1),
+            4 * batch * (heads + kv_heads) * tokens * size + 4 * batch * heads * tokens,
             4 * batch * heads * tokens * tokens * size // 1024 // (2 if causal else 1),
-            plain,
-            {"ours": lambda q, k, v, causal=causal: attention_forward(q, k, v, causal=causal)[0], "aiter": by_aiter},
+            functools.partial(plain, causal=causal),
+            {
+                "ours": lambda q, k, v, causal=causal: attention_forward(q, k, v, causal=causal)[0],
+                "aiter": functools.partial(by_aiter, causal=causal),
+            },
             alike=alike if causal else {},
         )
 
@@ -649,23 +596,11 @@ def main() -> None:
             if library != "inductor":
                 row["error"] = float(f"{error(op, op.calls[library]):.2g}")
             rows[name][library] = row | {"made_of": source, "cpu_s": round(time.process_time() - start, 1)}
-            report(name, library, rows[name])
+            brief = {what: row[what] for what in ("likely_us", "limit", "unit_us", "executed", "bytes", "moved")}
+            print(f"{name}, {library}: {brief}", flush=True)
             store(rows | {n: r for n, r in kept.items() if n not in rows})
     store(rows)
     draw_picture(rows)
-
-
-def report(name: str, library: str, found: dict[str, Any]) -> None:
-    """Print one row, and how ours stands to it."""
-    row, ours = found[library], found["ours"]
-    code = ", ".join(f"{k['vgprs']} VGPRs {k['waves_per_simd']:g} waves {k['spills']} spills" for k in row["kernels"])
-    against = " ".join(f"{what[:-3]} {ours[what] / row[what]:.2f}" for what in ("likely_us", "unit_us", "executed"))
-    print(
-        f"{name:<40}{library:<9}{row['likely_us']:>8.1f} us likely ({row['limit']}){row['unit_us']:>8.1f} us units"
-        f"{row['executed']:>7.1f} instructions{row['bytes']:>7.2f} bytes{row['moved']:>6.2f} moved; "
-        f"ours / it: {against}; {code}",
-        flush=True,
-    )
 
 
 def store(rows: dict[str, Any]) -> None:
@@ -691,14 +626,12 @@ def draw_picture(rows: dict[str, Any]) -> None:
     house_style()
     _, ax = plt.subplots(figsize=(8.4, 0.42 * len(rows) + 1.2))
     for n, library in enumerate(("liger", "aiter", "inductor")):
-        at = [
-            (y, row[library]["likely_us"] / row["ours"]["likely_us"])
+        found = {
+            y: row[library]["likely_us"] / row["ours"]["likely_us"]
             for y, row in enumerate(rows.values())
             if library in row
-        ]
-        ax.scatter(
-            [x for _, x in at], [y for y, _ in at], s=34, marker="os^"[n], color=PALETTE[n], label=library, zorder=3
-        )
+        }
+        ax.scatter([*found.values()], [*found], s=34, marker="os^"[n], color=PALETTE[n], label=library, zorder=3)
     ax.axvline(1, color="#333333", linewidth=1)
     ax.set_yticks(range(len(rows)), list(rows), fontsize=8)
     ax.invert_yaxis()

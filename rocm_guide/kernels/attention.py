@@ -516,7 +516,7 @@ class Tile(NamedTuple):
 #: gone). Other GPUs take gfx942's.
 TILES = {
     "gfx942": {
-        64: (Tile(128, 64, 4), Tile(128, 32, 4), Tile(64, 64, 4), Tile(64, 64, 4), Tile(64, 64, 4)),
+        64: (Tile(128, 64, 4, by_hand=True), Tile(128, 32, 4), Tile(64, 64, 4), Tile(64, 64, 4), Tile(64, 64, 4)),
         128: (
             Tile(128, 32, 4, mfma=32, by_hand=True),
             Tile(128, 32, 4),
@@ -524,7 +524,7 @@ TILES = {
             Tile(16, 64, 4),
             Tile(64, 32, 4),
         ),
-        256: (Tile(64, 32, 4), Tile(64, 32, 4), Tile(16, 32, 4), Tile(16, 32, 4), Tile(64, 16, 4)),
+        256: (Tile(64, 32, 4, by_hand=True), Tile(64, 32, 4), Tile(16, 32, 4), Tile(16, 32, 4), Tile(64, 16, 4)),
     },
     "sm_90": {
         64: (Tile(64, 128, 4, 2), Tile(64, 128, 4, 2), Tile(64, 64, 4, 3), Tile(64, 64, 4, 3), Tile(128, 64, 8, 3)),

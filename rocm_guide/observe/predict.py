@@ -20,12 +20,22 @@ from typing import Any
 
 from cdna.dry_run.driver import dry_run
 from cdna.predict.specs import gpu
+from cdna.report import KernelReport
 from cdna.run.counters import LINE
 from cdna.step.state import Recording
 from cdna.step.steady import events_of
 from cdna.step.timeline import timeline
 
-__all__ = ["L2_BYTES", "LEFT_OUT", "Launched", "Prediction", "makespan", "predict_launches", "with_memory"]
+__all__ = [
+    "L2_BYTES",
+    "LEFT_OUT",
+    "Launched",
+    "Prediction",
+    "launches_of",
+    "makespan",
+    "predict_launches",
+    "with_memory",
+]
 
 #: Bytes a cycle from the L2 of one XCD.
 L2_BYTES = 2048
@@ -102,8 +112,8 @@ def makespan(durations: Sequence[float], places: int) -> float:
     return max(free)
 
 
-def launches_of(call: Callable[[], object]) -> list[tuple[Any, tuple[int, int, int], dict[str, Any], int]]:
-    """Return kernel, grid, arguments and workgroups on a compute unit of each launch; tensors have no memory."""
+def launches_of(call: Callable[[], object]) -> list[tuple[Any, tuple[int, int, int], dict[str, Any], KernelReport]]:
+    """Return compiled kernel, grid, arguments and report of each launch of ``call``, in which no tensor has memory."""
     found: list[tuple[Any, tuple[int, int, int], dict[str, Any]]] = []
 
     def keep(compiled: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> None:
@@ -111,8 +121,7 @@ def launches_of(call: Callable[[], object]) -> list[tuple[Any, tuple[int, int, i
 
     with dry_run("gfx942", device="meta", on_launch=keep) as run:
         call()
-    resident = [max(1, launch.report.occupancy.workgroups_per_cu) for launch in run.launches]
-    return [(*f, n) for f, n in zip(found, resident, strict=True)]
+    return [(*f, launch.report) for f, launch in zip(found, run.launches, strict=True)]
 
 
 def executed(compiled: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> Recording:
@@ -133,9 +142,9 @@ def predict_launches(call: Callable[[], object], nbytes: int) -> Prediction:
     spec = gpu("MI300X")
     _, mhz = spec.flops["fp32"]
     lines, launches = 0, []
-    for compiled, grid, arguments, fit in launches_of(call):
+    for compiled, grid, arguments, report in launches_of(call):
         count = math.prod(grid)
-        resident = min(fit, math.ceil(count / spec.units))
+        resident = min(max(1, report.occupancy.workgroups_per_cu), math.ceil(count / spec.units))
         run = executed(compiled, grid, arguments)
         rounds = math.ceil(count / (spec.units * resident))
         # In the last round fewer workgroups share a compute unit.

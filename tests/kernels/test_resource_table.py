@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from cdna.dry_run.driver import dry_run
 from course.__main__ import app
+from rocm_guide.kernels import table_measure
 from rocm_guide.kernels.resource_table import (
     TableError,
     compare_rows,
@@ -74,7 +75,26 @@ def test_a_module_is_found_by_its_name():
         find_module("rows")
 
 
+@same_compiler
+def test_only_what_has_changed_is_compiled(monkeypatch):
+    committed = [r for r in ROWS if r.case.startswith("bandwidth:")]
+    first = committed[0].case
+    older = [replace(r, source="0" * 12, vgprs=8) if r.case == first else r for r in ROWS]
+    monkeypatch.setattr(table_measure, "read_rows", lambda: (triton.__version__, older))
+    compiled = []
+    measure = table_measure.measure_module
+    monkeypatch.setattr(
+        table_measure, "measure_module", lambda name, cases: compiled.append(cases) or measure(name, cases=cases)
+    )
+    assert table_measure.measure_modules(["bandwidth"]) == committed and compiled == [{first}]
+    assert table_measure.measure_modules(["bandwidth"], fresh=True) == committed
+    assert compiled[1] == {r.case for r in committed}
+    monkeypatch.setattr(table_measure, "read_rows", lambda: ("3.0.0", committed))  # of another compiler
+    assert table_measure.measure_modules(["bandwidth"]) == committed and compiled[2] == compiled[1]
+
+
 def test_every_module_is_in_the_table():
+    assert {"softmax", "gemm", "bandwidth"} <= set(kernel_modules())
     assert {r.case.split(":")[0] for r in ROWS} == set(kernel_modules())
 
 
