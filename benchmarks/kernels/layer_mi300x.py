@@ -24,6 +24,8 @@ from functools import partial
 from typing import Any
 
 import torch
+from rocm_guide.observe.measure.cases import Case
+from rocm_guide.observe.measure.predict import predict_case
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.kernels.peers_mi300x import RESULTS as PEERS
@@ -36,8 +38,6 @@ from rocm_guide.kernels.experts import experts, pick_expert_tile, sort_by_expert
 from rocm_guide.kernels.mla_decode import MLA_CONFIGS, mla_decode
 from rocm_guide.kernels.mla_prefill import MLA_PREFILL_CONFIGS, mla_attention
 from rocm_guide.kernels.rms_norm import rms_norm_forward
-from rocm_guide.observe.measure.cases import Case
-from rocm_guide.observe.measure.predict import predict_case
 
 RESULTS = PEERS.with_name("layer_mi300x.json")
 MI300X = gpu("MI300X")

@@ -8,10 +8,10 @@ import json
 
 import pytest
 import triton
+from rocm_guide.observe.measure.predict import case_source
 
 from benchmarks.kernels import layer_mi300x
 from benchmarks.kernels.peers_mi300x import RESULTS, libraries, measure, operations
-from rocm_guide.observe.measure.predict import case_source
 
 STORED = json.loads(RESULTS.read_text("utf-8"))
 OPERATIONS = operations()
