@@ -5,7 +5,7 @@
 
 Nothing is measured on a GPU. A layer is cut into parts, bf16, the whole of it on one GPU: the prompt of one sequence
 (4,096 tokens), and a token each of 64 sequences that have 8,192 keys. Norms, attention and experts are our kernels, by
-the model of `rocm_guide.observe.measure.predict` (gfx942 code, one workgroup executed) at the rates that people reach
+the model of `rocm_guide.observe.predict` (gfx942 code, one workgroup executed) at the rates that people reach
 (`cdna.predict.achieved.likely`). A product is a good library's (`product_time`, held against hipBLASLt's published
 points); torch's small operators are charged by bytes and launches. Beside that stand the floor of each part and of the
 layer (bytes at 5.3 TB/s or products at 1,307 TFLOPS, whichever takes longer) and, where peers_mi300x.json has a case
@@ -24,11 +24,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from rocm_guide.observe.measure.cases import Case
-from rocm_guide.observe.measure.predict import predict_case
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.kernels.peers_mi300x import RESULTS as PEERS
+from cdna.dry_run import dry_run
 from cdna.predict.achieved import likely, product_time
 from cdna.predict.specs import gpu
 from rocm_guide.common.base import write_text
@@ -38,6 +37,8 @@ from rocm_guide.kernels.experts import experts, pick_expert_tile, sort_by_expert
 from rocm_guide.kernels.mla_decode import MLA_CONFIGS, mla_decode
 from rocm_guide.kernels.mla_prefill import MLA_PREFILL_CONFIGS, mla_attention
 from rocm_guide.kernels.rms_norm import rms_norm_forward
+from rocm_guide.kernels.table_measure import compiled_sources, digest_of
+from rocm_guide.observe.predict import predict_launches
 
 RESULTS = PEERS.with_name("layer_mi300x.json")
 MI300X = gpu("MI300X")
@@ -81,7 +82,6 @@ class Part:
         product: M, N, K, if it is one.
         keys: of attention: how many a query walks over; its ways take a shorter number, of which two are executed.
         like: the case of peers_mi300x.json that is of its kind, if there is one.
-        long: of experts: the loop over K is long.
         launches: of torch's operators.
         share: how much of the executed work there is. Of the experts' tiles some have nothing to do; and of the keys of
             a prompt, which are executed without a mask, a query sees half, and half a tile.
@@ -96,7 +96,6 @@ class Part:
     product: tuple[int, int, int] | None = None
     keys: int = 0
     like: str = ""
-    long: bool = False
     launches: int = 0
     share: float = 1.0
     kept: int = 0
@@ -110,7 +109,7 @@ def empty(*shape: int) -> torch.Tensor:
 def product(name: str, rows: int, n: int, k: int) -> Part:
     """Return a product with a weight."""
     nbytes = 2 * (rows * k + n * k + rows * n)
-    return Part(name, "products", nbytes, 2 * rows * n * k, product=(rows, n, k), kept=2 * n * k)
+    return Part(name, "GEMMs", nbytes, 2 * rows * n * k, product=(rows, n, k), kept=2 * n * k)
 
 
 def norm(name: str, rows: int, columns: int) -> Part:
@@ -221,7 +220,7 @@ def mixture(m: Model, rows: int) -> Iterator[Part]:
     weights, flops = 2 * used * 3 * inner * m.hidden, 2 * pairs * 3 * inner * m.hidden
     share = float((owner < number).float().mean())
     between = 2 * pairs * 2 * (m.hidden + inner)
-    yield Part("experts", "experts", weights + between, flops, make, share=share, long=m.hidden > 4096, kept=weights)
+    yield Part("experts", "experts", weights + between, flops, make, share=share, kept=weights)
     yield small("sort by expert, sum of experts", 2 * (pairs + rows) * m.hidden, sorting.count + 2)
 
 
@@ -247,18 +246,22 @@ def floor_us(nbytes: int, flops: int) -> float:
     return max(nbytes / MI300X.bandwidth_tb_s, flops / MI300X.peak_tflops("bf16")) / 1e6
 
 
-def cases_of(part: Part) -> list[Case]:
-    """Return our kernels' work as a case; attention over many keys as two, over few."""
+def calls_of(part: Part) -> list[Callable[[], Any]]:
+    """Return what our kernels are called with; attention over many keys as two calls, over few."""
     assert part.way is not None
-    makes = [partial(part.way, short) for short in SHORT] if part.keys else [part.way]
-    # What is called a gemm has its loop over K executed for two short lengths; here that is left to the long ones.
-    name = f"{'gemm' if part.long else part.group} {part.name}"
-    return [Case(name, "40", make, part.nbytes, part.flops, "bf16") for make in makes]
+    return [lambda n=n: part.way(n)[0]() for n in SHORT] if part.keys else [lambda: part.way()[0]()]
+
+
+def source_of(part: Part) -> str:
+    """Return a digest of the kernels, types and options of a part. Nothing is compiled."""
+    with dry_run("gfx942", device="meta"), compiled_sources(skip=True) as seen:
+        calls_of(part)[-1]()
+    return digest_of(seen)
 
 
 def ours(part: Part) -> dict[str, Any]:
     """Return the likely time of our kernels, and what limits it."""
-    found = [predict_case(case) for case in cases_of(part)]
+    found = [predict_launches(call, part.nbytes) for call in calls_of(part)]
     parts = dict(found[-1].parts)
     for n in parts if part.keys else ():
         parts[n] += (parts[n] - found[0].parts[n]) / (SHORT[1] - SHORT[0]) * (part.keys - SHORT[1])
@@ -266,7 +269,7 @@ def ours(part: Part) -> dict[str, Any]:
     matrix = min(part.flops / MI300X.peak_tflops("bf16") / 1e6, max(parts.values()))
     time = likely(parts, matrix=matrix, launches=len(found[0].launches))
     kernels = [launched.kernel for launched in found[0].launches]
-    return {"us": round(time.microseconds, 2), "limit": time.limit, "kernels": kernels, "source": found[-1].source}
+    return {"us": round(time.microseconds, 2), "limit": time.limit, "kernels": kernels, "source": source_of(part)}
 
 
 def row_of(part: Part, peers: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 
 from cdna.run.launches import Executed
 from rocm_guide.exercises.common import say
-from rocm_guide.exercises.executed import executed
+from rocm_guide.exercises.common import executed
 from rocm_guide.exercises.kernel_dojo import check_puzzle
 
 __all__ = ["check_dq", "check_skipping", "check_window"]

@@ -418,13 +418,12 @@ def test_a_figure_that_is_not_finite_becomes_null(own_runs):
         add_stage(run.folder, "base", held_out={"loss": "low"})
 
 
-def test_the_command_prints_json_and_draws(own_runs, tmp_path):
+def test_the_command_prints_json(own_runs):
     passport_with(own_runs, ("base", "no"))
     command = [sys.executable, "-m", "rocm_guide.cli.main", "passport", "mine"]
-    done = subprocess.run([*command, "--json", "--out", str(tmp_path / "p.png")], capture_output=True, timeout=300)
+    done = subprocess.run([*command, "--json"], capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["stages"][0]["stage"] == "base"
-    assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"
     command[-1] = "other"
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2 and "other: no passport.json there" in done.stderr and done.stderr.count("\n") == 1

@@ -8,7 +8,6 @@ import json
 
 import pytest
 import triton
-from rocm_guide.observe.measure.predict import case_source
 
 from benchmarks.kernels import layer_mi300x
 from benchmarks.kernels.peers_mi300x import RESULTS, libraries, measure, operations
@@ -83,5 +82,5 @@ def test_layers_are_made_of_the_kernels_as_they_are(name):
     assert [part.name for part in parts] == [row["name"] for row in rows]
     for part, row in zip(parts, rows, strict=True):
         if part.way:
-            source = case_source(layer_mi300x.cases_of(part)[-1])
+            source = layer_mi300x.source_of(part)
             assert row["source"] == source, "now: python -m benchmarks.kernels.layer_mi300x"
