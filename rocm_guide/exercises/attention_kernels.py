@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from cdna.run.launches import Executed
-from rocm_guide.exercises.common import say
-from rocm_guide.exercises.common import executed
+from rocm_guide.exercises.common import executed, say
 from rocm_guide.exercises.kernel_dojo import check_puzzle
 
 __all__ = ["check_dq", "check_skipping", "check_window"]
