@@ -350,30 +350,63 @@ def row_operations(cols: int = 0) -> Iterator[Operation]:
         return backward(dy, x, w, rstd, 0.0, 0, *settings, False, None)
 
     yield operation(
-        "softmax", wide, (2, 0, 0), 0, 0, lambda x: torch.softmax(x.float(), -1).to(x.dtype), ours=softmax_forward,
-        liger=lambda x: liger("softmax", "_softmax_forward")(x)[0], aiter=lambda x: aiter("softmax", "softmax")(x),
-    )  # fmt: skip
+        "softmax",
+        wide,
+        (2, 0, 0),
+        0,
+        0,
+        lambda x: torch.softmax(x.float(), -1).to(x.dtype),
+        ours=softmax_forward,
+        liger=lambda x: liger("softmax", "_softmax_forward")(x)[0],
+        aiter=lambda x: aiter("softmax", "softmax")(x),
+    )
     yield operation(
-        "RMSNorm", wide, (2, 1, 1), 1, 0, rms, ours=rms_norm_forward,
+        "RMSNorm",
+        wide,
+        (2, 1, 1),
+        1,
+        0,
+        rms,
+        ours=rms_norm_forward,
         liger=lambda x, w: liger("rms_norm", "rms_norm_forward")(x, w, 1e-6, 0.0, "llama", None)[::2],
         aiter=lambda x, w: aiter("rmsnorm", "_rmsnorm_forward")(x, w, 1e-6),
-    )  # fmt: skip
+    )
     yield operation(
-        "RMSNorm backward", wide, (3, 2, 1), 1, 1, rms_backward, ours=rms_norm_backward, liger=liger_rms_backward,
+        "RMSNorm backward",
+        wide,
+        (3, 2, 1),
+        1,
+        1,
+        rms_backward,
+        ours=rms_norm_backward,
+        liger=liger_rms_backward,
         aiter=lambda x, w, dy, rstd: aiter("rmsnorm", "_rmsnorm_backward")(dy, x, w, rstd),
         torch_bytes={"liger": 4 * MI300X.units * wide},
-    )  # fmt: skip
+    )
     yield operation(
-        "LayerNorm", narrow, (2, 2, 2), 2, 0, layer, ours=layer_norm_forward,
-        liger=lambda x, w, b: liger("layer_norm", "layer_norm_forward")(x, w, b, 1e-5)[0], aiter=aiter_layer,
-    )  # fmt: skip
+        "LayerNorm",
+        narrow,
+        (2, 2, 2),
+        2,
+        0,
+        layer,
+        ours=layer_norm_forward,
+        liger=lambda x, w, b: liger("layer_norm", "layer_norm_forward")(x, w, b, 1e-5)[0],
+        aiter=aiter_layer,
+    )
     yield operation(
-        "LayerNorm backward", narrow, (3, 3, 2), 1, 2, layer_backward, ours=layer_norm_backward,
+        "LayerNorm backward",
+        narrow,
+        (3, 3, 2),
+        1,
+        2,
+        layer_backward,
+        ours=layer_norm_backward,
         liger=lambda x, w, dy, mean, rstd: liger("layer_norm", "layer_norm_backward")(dy, x, w, w, mean, rstd),
         aiter=aiter_layer_backward,
         # Sums of parts; zeros that the kernel adds to.
         torch_bytes={"liger": 2 * 4 * MI300X.units * narrow, "aiter": 2 * 256 * 4 * narrow},
-    )  # fmt: skip
+    )
 
 
 def fp8_operations() -> Iterator[Operation]:

@@ -197,7 +197,7 @@ def test_bad_arguments_are_named(device):
 def test_for_mi300x_rows_of_16384_columns_keep_4_waves_or_more():
     rows = [r for r in rows_of("layer_norm") if r.kernel.startswith("layer_norm")]
     for r in rows:
-        # One program a unit, of eight waves: two on a SIMD. By the model that is faster than four programs of four waves.
+        # One program a unit, of eight waves: two on a SIMD. By the model four programs of four are slower.
         least = 2 if "backward, 1024 columns" in r.case else 4
         assert r.spills == 0 and r.findings == "-" and r.waves >= least, r
         if "8191" in r.case or "16383" in r.case:

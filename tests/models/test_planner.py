@@ -149,16 +149,15 @@ def test_the_notebook_quotes_the_measurements_as_they_are(measured_cases) -> Non
     _, rows = measured_cases
     ran = [row for row in rows.values() if row["outcome"] == "ran"]
     sizes = sorted(100 * abs(predict(row).peak / row["peak"] - 1) for row in ran)
-    failed = predict(rows["7b-lora-largest"])
     cells = json.loads((RESULTS.parents[1] / "notebooks" / "04_device_maps.ipynb").read_text())["cells"]
     said = " ".join(" ".join("".join(cell["source"]).split()) for cell in cells if cell["cell_type"] == "markdown")
     for words in (
-        f"{len(ran)} of {len(rows)} cases ran",
+        f"We measured {len(rows)} cases",
+        f"{len(ran)} of them ran",
         f"the median error is {statistics.median(sizes):.2f} %, the largest {sizes[-1]:.2f} %",
-        f"a computed peak of {failed.peak / 1e9:.1f} GB",
-        f"the {failed.budget / 1e9:.1f} GB of an H100",
     ):
         assert words in said, words
+    assert len(rows) - len(ran) == 5 and not any(predict(row).fits for row in rows.values() if row["outcome"] != "ran")
 
 
 def test_results_of_another_gpu_make_a_table_too(measured_cases) -> None:
