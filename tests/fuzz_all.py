@@ -233,7 +233,8 @@ def read_elsewhere(data: bytes, folder: Path) -> None:
     from rocm_guide.tune.tunableop.coverage import covers
     from rocm_guide.tune.tunableop.tuned_elsewhere import read_tuned
 
-    path = folder / "tuned.csv"
+    tiles = data.lstrip()[:1] == b"{"
+    path = folder / ("E=128,N=768,device_name=AMD_Instinct_MI300X.json" if tiles else "tuned.csv")
     path.write_bytes(data)
     found = read_tuned(path)
     assert all(row.line >= 1 and row.choice.isprintable() for row in found.rows)
