@@ -15,7 +15,7 @@ from urllib.request import getproxies
 
 from rocm_guide.common.base import GuideError, read_regular, shown
 
-__all__ = ["LARGEST_CONFIG", "hub_errors", "refuse_remote_code"]
+__all__ = ["LARGEST_CONFIG", "hub_errors", "reach", "refuse_remote_code"]
 
 
 def hub_id(spec: str) -> str:
