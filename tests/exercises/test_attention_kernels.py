@@ -3,32 +3,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 
 import pytest
 
-from cdna.testing import HEAD, run_cell
 from rocm_guide.exercises import attention_kernels
+from tests.exercises.written import Exercises
 
-(NOTEBOOK,) = (Path(__file__).parents[2] / "notebooks").glob("34_*.ipynb")
-CELLS = ["".join(c["source"]) for c in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]]
-NAMES = {"window": "window", "dq": "query_gradient"}
-WHOLE = {check: next(c for c in CELLS if f"assert check_{check}({name})" in c) for check, name in NAMES.items()}
-STARTED = {check: next(c for c in CELLS if f"\ncheck_{check}({name});" in c) for check, name in NAMES.items()}
+TASKS = Exercises("34", attention_kernels, {"window": "window", "dq": "query_gradient"})
+WHOLE, STARTED, judged = TASKS.whole, TASKS.started, TASKS.judged
 
 
-def judged(check, cell, *pairs):
-    """What the check says of a cell of the notebook in which texts are replaced."""
-    for old, new in pairs:
-        assert old in cell, old
-        cell = cell.replace(old, new)
-    lines = [x for x in cell.splitlines() if "check_" not in x]
-    return getattr(attention_kernels, f"check_{check}")(run_cell(HEAD + "\n".join(lines) + "\n")[NAMES[check]])
-
-
-@pytest.mark.parametrize("check", NAMES)
+@pytest.mark.parametrize("check", WHOLE)
 def test_the_solution_passes_and_the_starter_is_not_yet_right(check, capsys):
     assert judged(check, WHOLE[check])
     assert not judged(check, STARTED[check])

@@ -3,27 +3,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from cdna.testing import HEAD, run_cell
 from rocm_guide.exercises import first_triton_kernel
+from tests.exercises.written import Exercises
 
-(NOTEBOOK,) = (Path(__file__).parents[2] / "notebooks").glob("21_*.ipynb")
-CELLS = ["".join(c["source"]) for c in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]]
-WHOLE = {name: next(c for c in CELLS if f"assert check_{name}({name})" in c) for name in ("add", "row_sum", "softmax")}
-STARTED = {name: next(c for c in CELLS if f"\ncheck_{name}({name});" in c) for name in WHOLE}
-
-
-def judged(name, cell, *pairs):
-    """What the check says of a cell of the notebook in which texts are replaced: (passed, said)."""
-    for old, new in pairs:
-        assert old in cell, old
-        cell = cell.replace(old, new)
-    lines = [x for x in cell.splitlines() if "check_" not in x]
-    return getattr(first_triton_kernel, f"check_{name}")(run_cell(HEAD + "\n".join(lines) + "\n")[name])
+TASKS = Exercises("21", first_triton_kernel, {"add": "add", "row_sum": "row_sum", "softmax": "softmax"})
+WHOLE, STARTED, judged = TASKS.whole, TASKS.started, TASKS.judged
 
 
 @pytest.mark.parametrize("name", WHOLE)

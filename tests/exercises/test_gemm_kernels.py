@@ -3,31 +3,16 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from cdna.testing import HEAD, run_cell
 from rocm_guide.exercises import gemm_kernels
+from tests.exercises.written import Exercises
 
-(NOTEBOOK,) = (Path(__file__).parents[2] / "notebooks").glob("31_*.ipynb")
-CELLS = ["".join(c["source"]) for c in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]]
-NAMES = {"naive": "naive_matmul", "matmul": "matmul", "epilogue": "gated"}
-WHOLE = {check: next(c for c in CELLS if f"assert check_{check}({name})" in c) for check, name in NAMES.items()}
-STARTED = {check: next(c for c in CELLS if f"\ncheck_{check}({name});" in c) for check, name in NAMES.items()}
+TASKS = Exercises("31", gemm_kernels, {"naive": "naive_matmul", "matmul": "matmul", "epilogue": "gated"})
+WHOLE, STARTED, judged = TASKS.whole, TASKS.started, TASKS.judged
 
 
-def judged(check, cell, *pairs):
-    """What the check says of a cell of the notebook in which texts are replaced: (passed, said)."""
-    for old, new in pairs:
-        assert old in cell, old
-        cell = cell.replace(old, new)
-    lines = [x for x in cell.splitlines() if "check_" not in x]
-    return getattr(gemm_kernels, f"check_{check}")(run_cell(HEAD + "\n".join(lines) + "\n")[NAMES[check]])
-
-
-@pytest.mark.parametrize("check", NAMES)
+@pytest.mark.parametrize("check", WHOLE)
 def test_the_solution_passes_and_the_starter_is_not_yet_right(check, capsys):
     assert judged(check, WHOLE[check])
     assert not judged(check, STARTED[check])

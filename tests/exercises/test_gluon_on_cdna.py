@@ -3,20 +3,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from cdna.testing import run_cell
 from rocm_guide.exercises import gluon_on_cdna
+from tests.exercises.written import Exercises
 
-(NOTEBOOK,) = (Path(__file__).parents[2] / "notebooks").glob("37_*.ipynb")
-CELLS = ["".join(c["source"]) for c in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]]
-NAMES = {"turned": "turned", "product": "product", "rows": "rms"}
-WHOLE = {check: next(c for c in CELLS if f"assert check_{check}({name})" in c) for check, name in NAMES.items()}
-STARTED = {check: next(c for c in CELLS if f"\ncheck_{check}({name});" in c) for check, name in NAMES.items()}
-PLACES = next(c for c in CELLS if "\ndef places(" in c)
+TASKS = Exercises("37", gluon_on_cdna, {"turned": "turned", "product": "product", "rows": "rms"})
+WHOLE, STARTED, judged = TASKS.whole, TASKS.started, TASKS.judged
+PLACES = TASKS.cell("\ndef places(")
 PLACES = PLACES[PLACES.index("@gluon.jit\ndef places(") : PLACES.index("@gluon.jit\ndef copy(")]
 HEAD = """import torch
 import triton
@@ -24,18 +19,10 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.amd import AMDMFMALayout, cdna3
 """
+TASKS.head = HEAD + PLACES
 
 
-def judged(check, cell, *pairs):
-    """What the check says of a cell of the notebook in which texts are replaced."""
-    for old, new in pairs:
-        assert old in cell, old
-        cell = cell.replace(old, new)
-    lines = [x for x in cell.splitlines() if "check_" not in x]
-    return getattr(gluon_on_cdna, f"check_{check}")(run_cell(HEAD + PLACES + "\n".join(lines) + "\n")[NAMES[check]])
-
-
-@pytest.mark.parametrize("check", NAMES)
+@pytest.mark.parametrize("check", WHOLE)
 def test_the_solution_passes_and_the_starter_is_not_yet_right(check, capsys):
     assert judged(check, WHOLE[check])
     assert not judged(check, STARTED[check])

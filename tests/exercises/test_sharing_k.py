@@ -3,40 +3,26 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from cdna.testing import HEAD, run_cell
+from cdna.testing import HEAD
 from rocm_guide.exercises import sharing_k
+from tests.exercises.written import Exercises
 
-(NOTEBOOK,) = (Path(__file__).parents[2] / "notebooks").glob("32_*.ipynb")
-CELLS = ["".join(c["source"]) for c in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]]
-NAMES = {"split_k": "split_k", "gemv": "skinny_gemv", "one_launch": "one_launch"}
-WHOLE = {check: next(c for c in CELLS if f"assert check_{check}({name})" in c) for check, name in NAMES.items()}
-STARTED = {check: next(c for c in CELLS if f"\ncheck_{check}({name});" in c) for check, name in NAMES.items()}
+TASKS = Exercises("32", sharing_k, {"split_k": "split_k", "gemv": "skinny_gemv", "one_launch": "one_launch"})
+WHOLE, STARTED, judged = TASKS.whole, TASKS.started, TASKS.judged
 
 
 def function(name):
     """The text of a kernel of the notebook that its solutions call."""
-    rest = next(c for c in CELLS if f"\ndef {name}(" in c).split(f"\ndef {name}(")[1]
+    rest = TASKS.cell(f"\ndef {name}(").split(f"\ndef {name}(")[1]
     return f"@triton.jit\ndef {name}(" + rest.split("\n\n\n")[0] + "\n\n\n"
 
 
-GIVEN = function("sum_part") + function("wait_for_stores")
+TASKS.head = HEAD + function("sum_part") + function("wait_for_stores")
 
 
-def judged(check, cell, *pairs):
-    """What the check says of a cell of the notebook in which texts are replaced."""
-    for old, new in pairs:
-        assert old in cell, old
-        cell = cell.replace(old, new)
-    lines = [x for x in cell.splitlines() if "check_" not in x]
-    return getattr(sharing_k, f"check_{check}")(run_cell(HEAD + GIVEN + "\n".join(lines) + "\n")[NAMES[check]])
-
-
-@pytest.mark.parametrize("check", NAMES)
+@pytest.mark.parametrize("check", WHOLE)
 def test_the_solution_passes_and_the_starter_is_not_yet_right(check, capsys):
     assert judged(check, WHOLE[check])
     assert not judged(check, STARTED[check])
