@@ -197,7 +197,7 @@ def test_bad_arguments_are_named(device):
 def test_for_mi300x_rows_of_16384_columns_keep_4_waves_or_more():
     rows = [r for r in rows_of("layer_norm") if r.kernel.startswith("layer_norm")]
     for r in rows:
-        # One program a unit, of eight waves: two on a SIMD. By the model four programs of four are slower.
+        # One program a unit, of eight waves: by the model 2,048 rows take 10.3 us, with four rows a program 11.2.
         least = 2 if "backward, 1024 columns" in r.case else 4
         assert r.spills == 0 and r.findings == "-" and r.waves >= least, r
         if "8191" in r.case or "16383" in r.case:
