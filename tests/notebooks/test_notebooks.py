@@ -72,8 +72,6 @@ def test_the_thread_is_stored_as_one_run():
     assert {of for _, of, *_ in followed} == {"base", "adapter", "merged"} and len(followed) > 20
     fix = "store them in one call: python -m course store 02 03 08 10 11 12 16 17 18"
     for number, of, name, before in followed:
-        if name == "decode/s":  # 16 was stored by itself, and a speed is another in each run
-            continue
         assert shown[of][name] == before, f"{number} does not go on with {of} of the run ({name} {before}); {fix}"
 
 

@@ -31,6 +31,20 @@ def main() -> int:
     return 0
 
 
+def environment(folder: Path, *path: Path) -> dict[str, str]:
+    """Return the variables of a script: no network, no GPU, its cache in ``folder``, and ``path`` to import from."""
+    gone = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    return {k: v for k, v in os.environ.items() if k not in gone and not k.startswith("PYTEST_")} | {
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_CACHE": str(folder / "cache"),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "HIP_VISIBLE_DEVICES": "",
+        "GPTQMODEL_DISABLE_PACK_EXT": "1",  # it would compile a helper for half a minute
+    }
+
+
 def start(folder: Path, words: list[str], libraries: list[str], own: Path | None = None, err: str = "err") -> Fork:
     """Start ``python WORDS`` in ``folder``; what it says goes to the files ``out`` and ``err`` there.
 
@@ -39,16 +53,7 @@ def start(folder: Path, words: list[str], libraries: list[str], own: Path | None
         own: a folder of libraries beside the ordinary ones.
         err: another name for the second file; ``out`` brings both streams together, as a terminal does.
     """
-    gone = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-    settings = {k: v for k, v in os.environ.items() if k not in gone and not k.startswith("PYTEST_")} | {
-        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "cdna", *[own] * (own is not None)))),
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_CACHE": str(folder / "cache"),
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "HIP_VISIBLE_DEVICES": "",
-        "GPTQMODEL_DISABLE_PACK_EXT": "1",  # it would compile a helper for half a minute
-    }
+    settings = environment(folder, ROOT, ROOT / "cdna", *[own] * (own is not None))
     streams = {"out": folder / "out", "err": folder / err}
     for file in streams.values():
         file.write_text("")

@@ -65,25 +65,15 @@ def command(model, data, run, **changes):
     return ["train.py", *(f"--{name}={value}" for name, value in knobs.items())]
 
 
-def environment(folder):
-    env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
-    return env | {
-        "PYTHONPATH": str(folder),
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_CACHE": str(folder / "cache"),
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "HIP_VISIBLE_DEVICES": "",
-    }
-
-
 def run(folder, *words):
     """The exit code of ``python WORDS``, and what it said; only a module (-m) has a Python of its own."""
     if words[0] != "-m":
         code = alone.start(folder, list(words), LIBRARIES, QUANTIZATION, "out").wait(600)
         return code, (folder / "out").read_text()
     out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment(folder), timeout=300, **out)
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, env=alone.environment(folder, folder), timeout=300, **out
+    )
     return done.returncode, done.stdout
 
 

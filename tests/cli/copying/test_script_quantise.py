@@ -3,7 +3,6 @@
 
 import ast
 import json
-import os
 import re
 import runpy
 import socket
@@ -57,19 +56,6 @@ def room(tmp_path_factory):
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     write_layouts(folder)
     return folder
-
-
-def environment(folder):
-    gone = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")
-    return {k: v for k, v in os.environ.items() if k not in gone} | {
-        "PYTHONPATH": f"{folder}{os.pathsep}{LIBRARIES.path}",
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_CACHE": str(folder / "cache"),
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "HIP_VISIBLE_DEVICES": "",
-        "GPTQMODEL_DISABLE_PACK_EXT": "1",  # it would compile a helper for half a minute
-    }
 
 
 def run(folder, number, *words):
@@ -255,7 +241,9 @@ def served(folder, name):
     command = [str(Path(sys.executable).with_name("transformers")), "serve", name, "--port", str(port)]
     command += ["--device", "cpu", "--continuous-batching", "--cb-num-blocks", "64", "--cb-block-size", "32"]
     with (folder / "server.log").open("w") as log:
-        server = subprocess.Popen(command, cwd=folder, env=environment(folder), stdout=log, stderr=log)
+        server = subprocess.Popen(
+            command, cwd=folder, env=alone.environment(folder, folder, LIBRARIES.path), stdout=log, stderr=log
+        )
     try:
         for _ in range(1200):
             assert server.poll() is None, (folder / "server.log").read_text()[-3000:]
