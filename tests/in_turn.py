@@ -48,20 +48,6 @@ def dealt(table: Iterable[T], of: int) -> list[T]:
     return [row for n, row in enumerate(table) if due(n % of, of)]
 
 
-#: Ways in which notebooks are executed beside the plain one of every run. Each repeats nearly all of that one and finds
-#: only what depends on its GPU, its model, its Triton, its package or its CPU: one of them has its turn in each run.
-BESIDE = ("a pretended GPU", "a reader's model", "another Triton or numpy", "a wheel or another CPU")
-
-
-def beside(way: str, share: int, of: int) -> tuple[int, int]:
-    """Return the turn, and of how many, in which this share of ``of`` of one way of ``BESIDE`` runs.
-
-    >>> [beside("a reader's model", share, 3) for share in range(3)]
-    [(1, 12), (5, 12), (9, 12)]
-    """
-    return BESIDE.index(way) + len(BESIDE) * share, len(BESIDE) * of
-
-
 def in_turn(share: int, of: int) -> pytest.MarkDecorator:
     """Return a mark for tests that run in every ``of``-th run only."""
     reason = f"turn {share} of {of}, now is {turn(of)}; ROCM_GUIDE_TURN={share} or ROCM_GUIDE_ALL=1 runs it"

@@ -101,19 +101,6 @@ def test_a_table_is_dealt_out_whole(monkeypatch):
     assert in_turn.dealt(table, 4) == table
 
 
-def test_one_way_of_executing_notebooks_has_its_turn_in_each_run_and_each_share_comes(monkeypatch):
-    shares = {way: 3 + n for n, way in enumerate(in_turn.BESIDE)}
-    seen = []
-    for number in range(4 * 3 * 4 * 5 * 6):
-        monkeypatch.setenv("ROCM_GUIDE_TURN", str(number))
-        now = [(way, n) for way, of in shares.items() for n in range(of) if due(*in_turn.beside(way, n, of))]
-        assert len(now) == 1
-        seen += now
-    assert {*seen} == {(way, n) for way, of in shares.items() for n in range(of)}
-    with pytest.raises(ValueError, match="not in tuple"):
-        in_turn.beside("on the moon", 0, 1)
-
-
 ROOT = Path(__file__).parents[1]
 
 

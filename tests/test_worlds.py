@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One other world of Triton and numpy in each run whose turn it is (tests/in_turn.py), with a third of its notebooks.
+"""One other world of Triton and numpy in each run of the tests, in turn, with a third of its notebooks.
 
 `make worlds` runs all of them whole.
 """
@@ -15,12 +15,10 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests import worlds
-from tests.in_turn import beside, in_turn
+from tests.in_turn import in_turn
 
 ROOT = Path(__file__).parents[1]
-WAY = "another Triton or numpy"
 THIRDS = 3
-SHARES = [(name, share) for share in range(THIRDS) for name in worlds.WORLDS]
 COMPILES = re.compile(
     r"(?:from|import) (?:triton|cdna\.(?!predict|base|children)"
     r"|rocm_guide\.(?:dojo|kernels|quantize\.smoothquant|tune\.attention|tune\.compilation)\b)"
@@ -74,7 +72,11 @@ def test_a_name_that_is_no_world_is_refused(capsys):
 @pytest.mark.notebooks
 @pytest.mark.parametrize(
     ("name", "share"),
-    [pytest.param(*share, marks=in_turn(*beside(WAY, n, len(SHARES)))) for n, share in enumerate(SHARES)],
+    [
+        pytest.param(name, share, marks=in_turn(n + len(worlds.WORLDS) * share, THIRDS * len(worlds.WORLDS)))
+        for n, name in enumerate(worlds.WORLDS)
+        for share in range(THIRDS)
+    ],
 )
 def test_the_notebooks_that_compile_run_in_another_world(name, share):
     try:

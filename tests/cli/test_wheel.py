@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from rocm_guide.cli.lessons import catalogue, cell_source
-from tests.in_turn import beside, in_turn
+from tests.in_turn import in_turn
 
 ROOT = Path(__file__).parents[2]
 LESSONS = catalogue(ROOT / "notebooks")
-WAY = "a wheel or another CPU"
-#: The slowest notebook with the fastest, and so on: two of these pairs are what one run executes.
+#: The slowest notebook with the fastest, and so on: what one run executes.
 BY_TIME = sorted(LESSONS, key=lambda x: x.seconds or 60)
 PAIRS = [tuple(sorted({BY_TIME[n].number, BY_TIME[-1 - n].number})) for n in range((len(LESSONS) + 1) // 2)]
 #: Links in a clone, folders in the wheel: where in the package, and what they lead to.
@@ -184,11 +183,9 @@ def test_libraries_of_their_own_folder_are_not_put_beside_the_package(cli):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "pair", [pytest.param(p, marks=in_turn(*beside(WAY, n // 2, -(-len(PAIRS) // 2)))) for n, p in enumerate(PAIRS)]
-)
+@pytest.mark.parametrize("pair", [pytest.param(p, marks=in_turn(n, len(PAIRS))) for n, p in enumerate(PAIRS)])
 def test_notebooks_of_the_wheel_run_in_an_empty_folder(cli, pair, tmp_path):
-    """Four in a run whose turn it is, ROCM_GUIDE_ALL=1 all. Results go where the reader is, the package stays."""
+    """Two in each run, in turn; ROCM_GUIDE_ALL=1 runs them all. Results go where the reader is, the package stays."""
 
     def files():
         folder = cli.place / "rocm_guide"

@@ -18,7 +18,7 @@ from tests.dojo.test_listings import WRONG as WRONG_LISTINGS
 from tests.in_turn import dealt
 
 HOUSE = Path(__file__).parents[2] / "docs" / "house.md"
-SHARES = 16  # a sixteenth of the tables in each run
+SHARES = 8  # an eighth of the tables in each run
 FAMILY = {step.puzzle: step.family for step in PATH}
 
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Every Triton kernel of the course as gfx942 machine code, executed here and compared with float64.
 
-Shapes are small, and have ends of tiles in them. Every third case runs, others each time: of most kernels some, and the
-interpreter, where all of them run, finds what is wrong in their source. The same tests as on a GPU, with all their
-shapes, run with ``-p executed_gfx942`` (executed_gfx942.py), which takes much longer.
+Shapes are small, and have ends of tiles in them. The same tests as on a GPU, with all their shapes, run with
+``-p executed_gfx942`` (executed_gfx942.py), which takes much longer.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from cdna.run import RunError
 from cdna.run.launches import executed_on_gfx942
 from rocm_guide.kernels.attention import narrow
 from rocm_guide.kernels.resource_table import read_rows
-from tests.in_turn import dealt
 from tests.kernels import gfx942_attention, gfx942_gemm, gfx942_rows
 
 #: An older Triton lays these sums out without copies.
@@ -25,7 +23,7 @@ HAS_COPIES = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
 CASES = {**gfx942_rows.CASES, **gfx942_gemm.CASES, **gfx942_attention.CASES}
 
 
-@pytest.mark.parametrize("name", dealt(CASES, 3))
+@pytest.mark.parametrize("name", CASES)
 def test_equals_float64(name):
     case = CASES[name]
     torch.manual_seed(0)

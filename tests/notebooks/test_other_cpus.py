@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What depends on numbers, on the narrowest paths that can be forced on this CPU: no AVX, sums in another order.
 
-Of the notebooks one is executed in a run whose turn it is (tests/in_turn.py).
+Of the notebooks one runs in each run, in turn.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # pytest imports tests by their path
 
-from tests.in_turn import beside, in_turn
+from tests.in_turn import in_turn
 from tests.notebooks.other_cpu import CPUS, environment
 
 ROOT = Path(__file__).parent.parent.parent
-WAY = "a wheel or another CPU"
 LEVEL = {"default": "x86-64-v2", "avx2": "x86-64-v3"}
 
 
@@ -60,7 +59,7 @@ def test_kernels_and_exercises(cpu):
 @pytest.mark.slow
 @pytest.mark.notebooks
 @pytest.mark.parametrize(
-    "number", [pytest.param(number, marks=in_turn(*beside(WAY, n, 3))) for n, number in enumerate(("30", "33", "14"))]
+    "number", [pytest.param(number, marks=in_turn(n, 3)) for n, number in enumerate(("30", "33", "14"))]
 )
 def test_a_notebook_whose_assertions_depend_on_numbers(number, tmp_path):
     """Row kernels, fused FP8 against float64, HIP built for the oldest CPU; INT8 sums, which saturate without VNNI."""

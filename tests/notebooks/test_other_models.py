@@ -2,7 +2,7 @@
 """Every notebook with a MODEL, with other families, other widths and a reader's own data, cell by cell on a CPU.
 
 Each notebook has six cases: its families in turn, each with another layout of data, so that over the six it sees every
-layout and every family. A run whose turn it is (tests/in_turn.py) takes one case of half of the notebooks;
+layout and every family. A run takes one case of a third of the notebooks, in turn (tests/in_turn.py);
 ``ROCM_GUIDE_ALL=1`` runs all of them.
 """
 
@@ -19,12 +19,11 @@ from course.pool import child_environment
 from rocm_guide.cli.lessons import catalogue, read_notebook
 from rocm_guide.common.base import GuideError
 from tests.forks import start_fork
-from tests.in_turn import beside, due
+from tests.in_turn import everything, turn
 from tests.own_data import PREFERENCES, families, write_layouts
 
 ROOT = Path(__file__).parent.parent.parent
-WAY = "a reader's model"
-HALVES = 2
+THIRDS = 3
 LAYOUTS = ("messages", "system", "prompt_messages", "text", "alpaca", "sharegpt")
 #: Notebooks whose rows are of another kind.
 OWN_LAYOUTS = {"07": PREFERENCES}
@@ -71,9 +70,9 @@ def cases() -> list[list[tuple[str, str, str]]]:
 
 TURNS = cases()
 EVERY = sorted({case for chosen in TURNS for case in chosen})
-SHARES = [chosen[half::HALVES] for half in range(HALVES) for chosen in TURNS]
-TODAY = sorted({case for n, cases in enumerate(SHARES) if due(*beside(WAY, n, len(SHARES))) for case in cases})
-SMOLLM2_TODAY = [number for n, number in enumerate(SMOLLM2) if due(*beside(WAY, n, len(SMOLLM2)))]
+_TURN = turn(THIRDS * len(TURNS))
+TODAY = EVERY if everything() else TURNS[_TURN % len(TURNS)][_TURN // len(TURNS) :: THIRDS]
+SMOLLM2_TODAY = SMOLLM2 if everything() else [SMOLLM2[turn(len(SMOLLM2))]]
 
 
 def test_the_turns_leave_nothing_out():
@@ -83,7 +82,6 @@ def test_the_turns_leave_nothing_out():
         assert {family for n, family, _ in seen if n == number} == own
         assert {layout for n, _, layout in seen if n == number} in (set(OWN_LAYOUTS.get(number, LAYOUTS)), {""})
     assert all({number for number, *_ in chosen} == set(LESSONS) for chosen in TURNS)
-    assert sorted({case for chosen in SHARES for case in chosen}) == EVERY
     assert {"00", "14", "18"} <= set(LESSONS) and "20" not in LESSONS
 
 

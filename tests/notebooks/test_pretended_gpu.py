@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Every notebook on a pretended MI300X, cell by cell: what it does where a GPU is, without one (tests/pretended).
 
-What costs minutes is dealt out over runs (tests/in_turn.py): one of them takes the notebooks of its turn,
-``ROCM_GUIDE_ALL=1`` all of them.
+What costs minutes is dealt out over runs: each takes the notebooks of its turn, ``ROCM_GUIDE_ALL=1`` all of them.
 """
 
 import json
@@ -14,13 +13,13 @@ from functools import cache
 import pytest
 
 from rocm_guide.cli.lessons import catalogue
-from tests.in_turn import beside, in_turn
+from tests.in_turn import in_turn
 from tests.pretended.left_out import LEFT_OUT, SECONDS, SHRUNK, UNPROVEN
 from tests.pretended.notebook import ROOT, notebook, run_pretended, stale_rows
 
 LESSONS = catalogue(ROOT / "notebooks")
-#: Seconds of processor time that the notebooks of one run may take.
-BUDGET = 270
+#: Seconds of processor time that the notebooks of one run may take, of two minutes on two cores.
+BUDGET = 200
 
 
 def shares() -> list[list[str]]:
@@ -33,7 +32,6 @@ def shares() -> list[list[str]]:
 
 SHARES = shares()
 TURNS = {number: turn for turn, chosen in enumerate(SHARES) for number in chosen}
-WAY = "a pretended GPU"
 
 
 def told(cell: dict) -> str:
@@ -59,8 +57,7 @@ def make_model(runs):
 @pytest.mark.slow
 @pytest.mark.notebooks
 @pytest.mark.parametrize(
-    "lesson",
-    [pytest.param(x, marks=in_turn(*beside(WAY, TURNS[x.number], len(SHARES))), id=x.path.stem) for x in LESSONS],
+    "lesson", [pytest.param(x, marks=in_turn(TURNS[x.number], len(SHARES)), id=x.path.stem) for x in LESSONS]
 )
 def test_a_notebook_on_a_gpu(lesson, tmp_path, runs):
     if "merged_model(" in lesson.path.read_text(encoding="utf-8"):
