@@ -90,6 +90,7 @@ SMALL_SHAPE = {
 
 #: Notebook -> parameters that make a notebook small where its defaults for a GPU are not.
 SMALL: dict[str, dict[str, Any]] = {
+    "12": {"STEPS": 10},
     "15": {"LENGTHS": [64, 128], "BATCHES": [1, 2]},
     "18": {"USERS": [1, 2], "LOAD": 4},
     "19": {"REQUESTS": 16, "LONGEST": 12, "TURNS": 1},
@@ -110,7 +111,7 @@ SMALL: dict[str, dict[str, Any]] = {
 #: Notebook -> seconds of processor time that it took here, imports not counted.
 SECONDS: dict[str, int] = {
     "00": 5, "01": 55, "02": 95, "03": 36, "04": 12, "05": 10, "06": 2, "07": 60, "08": 12, "10": 100, "11": 50,
-    "12": 60, "13": 40, "15": 20,
+    "12": 45, "13": 40, "15": 20,
     "16": 13, "17": 33, "18": 5, "19": 30, "20": 5, "21": 2, "22": 45, "23": 2, "24": 5, "30": 3, "31": 85, "32": 60,
     "33": 15, "34": 60, "39": 30, "35": 30, "36": 2, "37": 28, "14": 45, "40": 21, "41": 2, "42": 1, "38": 6, "25": 1,
 }  # fmt: skip

@@ -25,7 +25,7 @@ from tests.pretended.left_out import LEFT_OUT, SHRUNK, SMALL, UNPROVEN, LeftOut
 
 ROOT = Path(__file__).parent.parent.parent
 #: Seconds of processor time that one cell may take.
-LONGEST = float(os.environ.get("PRETENDED_SECONDS", "120"))
+LONGEST = float(os.environ.get("PRETENDED_SECONDS", "300"))
 _NAME = "tests.pretended.notebook"
 _IMPORTED = ("tests.pretended.begun", "trl.trainer.sft_trainer", "peft", "matplotlib.pyplot", _NAME)
 
