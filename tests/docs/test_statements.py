@@ -265,6 +265,23 @@ def arguments_of_kernels_count_where_the_gpu_is_the_limit():
 
 
 @case
+def what_few_bits_cost_a_real_model():
+    cases = json.loads((ROOT / "benchmarks/results/real_quantization.json").read_text())["cases"]
+    short = {name: round(found["perplexity"], 1) for name, found in cases.items()}
+    four = [short[name] for name in ("as it was", "nearest, 4 bits", "GPTQ, 4 bits")]
+    assert numbers("10", r"perplexity of ([\d.]+) on prose .*? make it ([\d.]+) and .*? makes it ([\d.]+) and") == four
+    changed = [round(100 * cases[name]["changed"]) for name in ("nearest, 4 bits", "GPTQ, 4 bits")]
+    assert numbers("10", r"change (\d+) % of the first choices; GPTQ.*? and changes (\d+) %") == changed
+    order = [short[name] for name in ("as it was", "NF4", "nearest, 4 bits", "GPTQ, 4 bits", "LLM.int8()")]
+    found = r"perplexity is ([\d.]+); NF4 makes it ([\d.]+), .*? 64 ([\d.]+), GPTQ ([\d.]+) and LLM.int8\(\) ([\d.]+)"
+    assert numbers("12", found) == order
+    w8a8 = ("per tensor, static, naive", "per tensor, static, smoothed", "per tensor, static, naive, without down_proj")
+    order = [short[name] for name in ("as it was", *(f"W8A8 {n}" for n in (*w8a8, "per token, per channel, naive")))]
+    found = r"its perplexity is ([\d.]+)\. .*?\*\*([\d.]+) .*? and ([\d.]+) with it.*?, and ([\d.]+) .*? it is ([\d.]+)"
+    assert numbers("14", found) == order
+
+
+@case
 def a_step_is_longer_than_the_span_of_its_kernels():
     graph = json.loads((ROOT / "benchmarks/results/profile_7b.json").read_text())["graph"]
     before, after = numbers("40", r"the step went from ([\d.]+) ms to ([\d.]+) ms")
