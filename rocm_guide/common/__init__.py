@@ -38,34 +38,4 @@ if TYPE_CHECKING:
         draw_stages,
     )
 
-__all__ = [
-    "arrow",
-    "box",
-    "canvas",
-    "draw_attention",
-    "draw_banks",
-    "draw_block",
-    "draw_budget",
-    "draw_compute_unit",
-    "draw_crossings",
-    "draw_flash_tiles",
-    "draw_gpu",
-    "draw_heads",
-    "draw_lane_map",
-    "draw_linear",
-    "draw_lora",
-    "draw_owners",
-    "draw_programs",
-    "draw_score_blocks",
-    "draw_stages",
-    "draw_wave",
-    "draw_waves",
-    "grid",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    "drawing",
-    "drawn_models",
-    "drawn_gpus",
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -23,6 +23,4 @@ if TYPE_CHECKING:
     from rocm_guide.dojo.path import PATH, start
     from rocm_guide.dojo.solved.show import SOLVED, show_solution
 
-__all__ = ["LISTINGS", "PATH", "PUZZLES", "SOLVED", "grade", "show_solution", "start"]
-
-__getattr__, __dir__ = lazy_names(__name__, "catalogue", "listings", "path", "solved.show", "grading")
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -53,47 +53,4 @@ if TYPE_CHECKING:
         shared_exponent,
     )
 
-__all__ = [
-    "BLOCK_FLOATS",
-    "BlockFloat",
-    "QuantizationError",
-    "awq_grid",
-    "bits_per_weight",
-    "case_table",
-    "code_book",
-    "code_book_bits",
-    "decode_bound",
-    "decode_fp4",
-    "dequantize_blocks",
-    "divergence",
-    "drift",
-    "encode_fp4",
-    "expectations",
-    "fit_grid",
-    "format_errors",
-    "held_out_rows",
-    "hessian",
-    "int8_linear",
-    "linear_weights",
-    "measure",
-    "model_bytes",
-    "on_a_border",
-    "outlier_columns",
-    "output_error",
-    "perplexity",
-    "quantize_block",
-    "quantize_blocks",
-    "quantize_rows",
-    "round_to_nearest",
-    "rounded",
-    "scale_blocks",
-    "search_clip",
-    "search_scales",
-    "serving_bytes",
-    "shared_exponent",
-    "table",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__, "grid", "gptq", "awq", "int8", "nf4", "small_floats", "held_out", "scores", "budget"
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -18,6 +18,4 @@ if TYPE_CHECKING:
     from rocm_guide.cli.copying.script import script_of
     from rocm_guide.cli.copying.writer import CopyError, copy_source, find_helper
 
-__all__ = ["CopyError", "copy_source", "find_helper", "public_helpers", "script_of"]
-
-__getattr__, __dir__ = lazy_names(__name__, "scan", "writer", "script")
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -120,7 +120,9 @@ class Module:
 
     @cached_property
     def public(self) -> list[str]:
-        """Its ``__all__``."""
+        """Its ``__all__``; of the face of a room, what it imports from the room."""
+        if self.path.name == "__init__.py":
+            return [name for name, (one, *_) in self.imported.items() if one.module.startswith(f"{self.name}.")]
         statements = self.defined.get("__all__")
         value = getattr(statements[0].node, "value", None) if statements else None
         return list(ast.literal_eval(value)) if value else []

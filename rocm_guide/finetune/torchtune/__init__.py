@@ -26,19 +26,4 @@ if TYPE_CHECKING:
     )
     from rocm_guide.finetune.torchtune.tokenizer import ChatTokenizer
 
-__all__ = [
-    "ChatTokenizer",
-    "TuneError",
-    "gloo_recipe",
-    "lora_config",
-    "model_on_disk",
-    "processes_for",
-    "run_recipe",
-    "split_epoch",
-    "tune",
-    "tune_line",
-    "write_config",
-    "write_rows",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, "config", "tokenizer", "run")
+__all__, __getattr__, __dir__ = lazy_names(__name__)

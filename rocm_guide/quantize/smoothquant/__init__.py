@@ -33,26 +33,4 @@ if TYPE_CHECKING:
     from rocm_guide.quantize.smoothquant.operators import OPERATORS, operator_table, run_operator
     from rocm_guide.quantize.smoothquant.opt import Int8OPTLayer, opt_ranges
 
-__all__ = [
-    "OPERATORS",
-    "SCHEMES",
-    "Int8OPTLayer",
-    "Scheme",
-    "W8A8Linear",
-    "add_outliers",
-    "alpha_errors",
-    "fold",
-    "input_ranges",
-    "load_compressed",
-    "norm_groups",
-    "operator_table",
-    "opt_ranges",
-    "quantization_config",
-    "quantize_model",
-    "quantize_weight",
-    "run_operator",
-    "save_compressed",
-    "smooth_model",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, "folding", "linear", "operators", "opt")
+__all__, __getattr__, __dir__ = lazy_names(__name__)
