@@ -6,6 +6,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
+
 from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
 from rocm_guide.dojo.elementwise import normal
 
@@ -24,8 +26,6 @@ _HEADS_OFFSET = OFFSET.replace("row", "head")
 
 def _attend(q: Any, k: Any, v: Any, first_hidden: int | None = None, scale: float | None = None) -> Any:
     """Compute softmax(q @ k.T / sqrt(D)) @ v of each head; token i sees none from i + ``first_hidden`` on."""
-    import torch
-
     scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if first_hidden is not None:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(first_hidden)
@@ -39,8 +39,6 @@ def _causal(q: Any, k: Any, v: Any) -> Any:
 
 def _padded(q: Any, k: Any, v: Any, more: int = 0, block: int = 1) -> Any:
     """Compute attention with ``more`` keys of zeros behind the end, and as many as fill the last block."""
-    import torch
-
     more += -(k.shape[-2] + more) % block
     return _attend(q, *(torch.nn.functional.pad(t, (0, 0, 0, more)) for t in (k, v)))
 
@@ -49,8 +47,6 @@ def _without(part: str, q: Any, k: Any, v: Any, first_hidden: int | None = None,
     """Compute attention with a part left out: ``divide``, or to rescale in a block with a larger maximum than those
     before, of ``block`` keys each: ``rescale`` (sum and output) or ``output``.
     """
-    import torch
-
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if first_hidden is not None:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(first_hidden)
@@ -145,8 +141,6 @@ def _gathered(q: Any, k: Any, v: Any, table: Any, length: int) -> Any:
 
 def _paged(heads: int, length: int, page: int, size: int, scale: float = 1.0) -> tuple[Any, ...]:
     """Return a cache of twice as many pages as the sequence has, in any order; what is not the sequence's is NaN."""
-    import torch
-
     count = -(-length // page)
     table = torch.randperm(2 * count, generator=torch.Generator().manual_seed(7))[:count].int()
     tensors = []
@@ -165,8 +159,6 @@ def _bytes_of_a_sequence(q: Any, k: Any, v: Any, table: Any, length: int) -> int
 
 
 def _pages_far_apart() -> tuple[Any, ...]:
-    import torch
-
     pool = torch.empty_strided((3, 4, 1, 16), (1 << 30, 16, 16, 1), dtype=torch.float16)
     for i in (0, 2):
         pool[i] = normal(4, 1, 16, seed=i)
@@ -174,8 +166,6 @@ def _pages_far_apart() -> tuple[Any, ...]:
 
 
 def _count(table: Any) -> Any:
-    import torch
-
     return torch.arange(table.numel(), dtype=table.dtype, device=table.device)
 
 
@@ -205,15 +195,11 @@ def _decode_faults() -> tuple[Fault, ...]:
 
 
 def _paged_meta(device: str) -> tuple[Any, ...]:
-    import torch
-
     pool = _meta(device, (1024, 16, 32, 128), (1024, 16, 32, 128))
     return *_meta(device, (32, 128)), *pool, torch.arange(1024, dtype=torch.int32, device=device), 16384
 
 
 def _meta(device: str, *shapes: tuple[int, ...]) -> tuple[Any, ...]:
-    import torch
-
     return tuple(torch.empty(s, dtype=torch.float16, device=device) for s in shapes)
 
 

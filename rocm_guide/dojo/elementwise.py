@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
 
 __all__ = ["COLUMNS", "ELEMENTWISE", "STRIDE", "normal", "repeated"]
@@ -16,8 +18,6 @@ def normal(*shape: int, seed: int = 0, scale: float = 1.0, dtype: str = "float16
     >>> normal(2, 3).shape
     torch.Size([2, 3])
     """
-    import torch
-
     generator = torch.Generator().manual_seed(seed)
     return (torch.randn(*shape, generator=generator) * scale).to(getattr(torch, dtype))
 
@@ -28,8 +28,6 @@ def repeated(rows: int, columns: int) -> Any:
 
 
 def _empty(device: str, *shape: int, dtype: str = "float16") -> Any:
-    import torch
-
     return torch.empty(*shape, dtype=getattr(torch, dtype), device=device)
 
 
@@ -38,8 +36,6 @@ def _two(n: int) -> tuple[Any, ...]:
 
 
 def _quantise(x: Any, scale: Any) -> Any:
-    import torch
-
     # The products are rounded to fp32 first, as on the GPU: from float64 a tie could fall the other way.
     scaled = (x.float() / scale.float()).clamp(-240, 240)
     return torch.where(torch.isnan(x), torch.nan, scaled).to(torch.float8_e4m3fnuz).double()

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from cdna.grade.puzzle import MASK, OFFSET, ONE, Case, Expect, Fault, Puzzle, far_apart, reserved
 from rocm_guide.dojo.elementwise import normal
 
@@ -25,8 +27,6 @@ def meta(device: str, *shapes: tuple[int, int]) -> tuple[Any, ...]:
     >>> meta("meta", (2, 3))[0].shape
     torch.Size([2, 3])
     """
-    import torch
-
     return tuple(torch.empty(*s, dtype=torch.float16, device=device) for s in shapes)
 
 

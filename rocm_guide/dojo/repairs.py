@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, reserved
 from rocm_guide.dojo.elementwise import COLUMNS, normal
 from rocm_guide.dojo.products import PRODUCTS
@@ -73,8 +75,6 @@ def scale_columns(x, s):
 
 
 def _meta(device: str, *shapes: tuple[int, ...]) -> tuple[Any, ...]:
-    import torch
-
     return tuple(torch.empty(s, dtype=torch.float16, device=device) for s in shapes)
 
 

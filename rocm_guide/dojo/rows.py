@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from cdna.grade.puzzle import OFFSET, ONE, Case, Expect, Fault, Puzzle, far_apart
 from rocm_guide.dojo.elementwise import COLUMNS, STRIDE, normal, repeated
 
@@ -16,8 +18,6 @@ _NEUTRAL = "what masked lanes hold takes part in the reduction: other=-inf for a
 
 
 def _matrix(device: str, rows: int, columns: int) -> Any:
-    import torch
-
     return torch.empty(rows, columns, dtype=torch.float16, device=device)
 
 
@@ -50,8 +50,6 @@ def _grad_case(rows: int, columns: int, scale: float = 1.0, eps: float = 1e-5) -
 
 def _one_above(columns: int) -> Any:
     """Return scores from 0 to 1 and one of 9 in each row: fp16 rounds differences by up to 1/256."""
-    import torch
-
     x = torch.rand(2, columns, generator=torch.Generator().manual_seed(3)).half()
     x[:, columns // 3] = 9
     return x
@@ -91,8 +89,6 @@ def _not_rescaled(block: int) -> Any:
     """Make softmax whose running sum is not rescaled when a later block of columns has a larger maximum."""
 
     def wrong(x: Any) -> Any:
-        import torch
-
         parts = x.split(block, 1)
         tops = torch.stack([p.max(1)[0] for p in parts], 1).cummax(1)[0]
         total = sum((p - tops[:, i, None]).exp().sum(1, keepdim=True) for i, p in enumerate(parts))

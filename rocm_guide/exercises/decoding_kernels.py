@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import say
 from rocm_guide.exercises.kernel_dojo import check_puzzle
@@ -51,8 +53,6 @@ def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     [HINT] block=17: a power of two from 16 to 128
     False
     """
-    import torch
-
     from cdna.dry_run.driver import dry_run
     from rocm_guide.kernels.mla_decode import DecodeTile, launch_mla
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from rocm_guide.exercises.common import first_line, say
 from rocm_guide.exercises.kernel_dojo import check_puzzle
 
@@ -22,7 +24,6 @@ def check_route(route: Callable[..., Any]) -> bool:
     [HINT] 5 tokens, 8 experts, 2 chosen: no Triton kernel was launched: kernel[grid](…)
     False
     """
-    import torch
     from triton.compiler.errors import CompilationError
 
     from cdna.run import RunError

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rocm_guide.exercises.common import first_line, say
 from rocm_guide.exercises.kernel_dojo import check_puzzle
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["check_causal", "check_join", "check_mask"]
 
@@ -25,7 +24,6 @@ def check_join(join: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> bool:
 
     ``o1`` and ``o2`` are (rows, d), finished outputs; ``lse1`` and ``lse2`` (rows,) their log-sum-exps.
 
-    >>> import torch
     >>> def join(o1, lse1, o2, lse2):
     ...     lse = torch.logaddexp(lse1, lse2)
     ...     return o1 * (lse1 - lse).exp()[:, None] + o2 * (lse2 - lse).exp()[:, None], lse
@@ -33,8 +31,6 @@ def check_join(join: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> bool:
     [OK]   two halves make the whole, also when their scores are far apart
     True
     """
-    import torch
-
     generator = torch.Generator().manual_seed(0)
     s, v = torch.randn(5, 12, generator=generator).double(), torch.randn(12, 3, generator=generator).double()
     s[0] += 900.0  # exp would overflow
@@ -68,7 +64,6 @@ def check_mask(make: Callable[..., Callable[..., Any]]) -> bool:
     [HINT] token 2 sees token 0 with w = 2: the window is the tokens i - w + 1 to i
     False
     """
-    import torch
     from torch.nn.attention.flex_attention import create_mask
 
     for lengths, w in (((4, 3), 2), ((5, 1, 6), 3), ((9,), 1)):

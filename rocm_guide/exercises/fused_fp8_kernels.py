@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from rocm_guide.exercises.common import say
 from rocm_guide.exercises.kernel_dojo import check_puzzle
 
@@ -24,8 +26,6 @@ def check_to_fnuz(convert: Callable[[Any, float], tuple[Any, float]]) -> bool:
 
     Prints [OK] or a hint, and returns whether the answer is right.
     """
-    import torch
-
     from rocm_guide.kernels.fp8 import FP8, decode_fp8
 
     codes = torch.arange(256, dtype=torch.uint8)

@@ -17,7 +17,6 @@ __all__ = ["check_epilogue", "check_matmul", "check_naive"]
 def check_naive(call: Callable[..., Any]) -> bool:
     """Check exercise 1: ``naive_matmul(a, b)`` of fp16 matrices in fp32, without ``tl.dot``; each load serves a tile.
 
-    >>> import torch
     >>> check_naive(lambda a, b: a.float() @ b.float())
     naive_matmul: not yet
     [FAIL] result       64 x 64 x 64: no Triton kernel was launched -> launch your kernel: kernel[grid](…)

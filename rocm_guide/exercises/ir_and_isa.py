@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import say
 from rocm_guide.exercises.kernel_dojo import check_puzzle
@@ -70,8 +72,6 @@ _SHAPE = {"M": 16, "BLOCK": 64, "D": 128}
 
 def _wrong_score(kernel: Any) -> str:
     """Return the first wrong score for 100 tokens or for one, in a line; empty if all are right."""
-    import torch
-
     from cdna.interpret import interpret
 
     random, calls, wanted = torch.Generator().manual_seed(0), [], []
@@ -102,8 +102,6 @@ def _wrong_score(kernel: Any) -> str:
 
 def _code_of(kernel: Any) -> tuple[int, Kernel]:
     """Return the trips of the keys through LDS on their way to the first product, and the code for gfx942."""
-    import torch
-
     from cdna.compile import compile_kernel
     from cdna.ir.program import parse_ir
 

@@ -7,6 +7,8 @@ import resource
 import sys
 from typing import Any
 
+import torch
+
 from rocm_guide.common.base import GuideError
 from rocm_guide.finetune.sft import FineTuned, recipe, trainable_parameters
 
@@ -94,8 +96,6 @@ def training_figures(trainer: Any, resumed_from: str | None = None) -> FineTuned
         trainer: after ``train()``.
         resumed_from: the checkpoint that it went on from, as ``…/checkpoint-204``; its tokens were not computed now.
     """
-    import torch
-
     result = FineTuned(trainer.model)
     result.trainable, result.total = trainable_parameters(trainer.model)
     history = trainer.state.log_history

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rocm_guide.common.device import accelerator, clock
 from rocm_guide.finetune.passport import RunError
 from rocm_guide.models.evaluation import answer
@@ -70,8 +72,6 @@ def completion_loss(
     Raises:
         RunError: nothing to judge.
     """
-    import torch
-
     from rocm_guide.models.course_data import pad_right
 
     rows = sorted((_encoded(p, tokenizer, longest) for p in pairs), key=lambda r: len(r[0]))
@@ -99,7 +99,6 @@ def _token_losses(model: Any, ids: Any, mask: Any) -> Any:
     """Return the loss of each token but the first, given those before it:
     (rows, tokens - 1) from (rows, tokens), float32.
     """
-    import torch
 
     def losses(logits: Any, begin: int) -> Any:
         wanted = ids[:, begin + 1 : begin + 1 + logits.shape[1]]
@@ -153,8 +152,6 @@ def speeds(model: Any, *, prompt: int = _PREFILL, new: int = _DECODED, runs: int
 
     The median of ``runs``, after one that is thrown away; random tokens, greedy decoding with the KV cache.
     """
-    import torch
-
     config = model.config
     prompt = min(prompt, max(8, (getattr(config, "max_position_embeddings", 0) or prompt) - new - 1))
     device = next(model.parameters()).device

@@ -15,12 +15,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.device import accelerator, clock, peak_memory, pick_dtype, seed_all
 from rocm_guide.models.columns import TRAINED_ON, kind_of, training_rows
 
 if TYPE_CHECKING:
-    import torch
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -117,7 +118,6 @@ class FineTuned:
 def trainable_parameters(model: Any) -> tuple[int, int]:
     """Return (trainable, total) numbers of parameters of a torch module. Works on the meta device. Notebook 01.
 
-    >>> import torch
     >>> layer = torch.nn.Linear(4, 3)
     >>> _ = layer.bias.requires_grad_(False)
     >>> trainable_parameters(layer)
@@ -139,7 +139,6 @@ def sft_settings(folder: str | Path, *, device: str | None = None, **changes: An
 
     Source: TRL documentation, SFTConfig.
     """
-    import torch
     from trl import SFTConfig
 
     device = device or accelerator().device

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from rocm_guide.common.base import GuideError
 from rocm_guide.models.course_data import pad_right
 
@@ -75,8 +77,6 @@ def perplexity(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]])
     Raises:
         GuideError: no samples, or rows without ``prompt`` and ``completion``.
     """
-    import torch
-
     loss, count = 0.0, 0
     with torch.inference_mode():
         for ids, mask, starts in _batches(model, tokenizer, samples, "perplexity"):
@@ -111,8 +111,6 @@ def expectations(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]
     Raises:
         GuideError: as :func:`drift`.
     """
-    import torch
-
     kept: list[Any] = []
     with torch.inference_mode():
         for ids, mask, _ in _batches(model, tokenizer, samples, "divergence"):
@@ -136,8 +134,6 @@ def drift(model: Any, reference: Any, tokenizer: Any, samples: Sequence[Mapping[
     Raises:
         GuideError: no samples, or rows without ``prompt`` and ``completion``.
     """
-    import torch
-
     total, other, count = 0.0, 0, 0
     with torch.inference_mode():
         for number, (ids, mask, _) in enumerate(_batches(model, tokenizer, samples, "divergence")):

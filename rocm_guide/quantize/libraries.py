@@ -22,6 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from cdna.children import call_in_child
 from rocm_guide.models.hub import refuse_remote_code
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS, QUANTISED_READERS
@@ -128,7 +130,6 @@ def small_rows() -> Iterator[None]:
     Its search goes through the rows 64 at a time and asserts that they come out even, which any large model does and
     the tiny one's v_proj (96 rows) does not. Rows are independent: filling up with copies changes nothing for the rest.
     """
-    import torch
     from gptqmodel.looper.awq_processor import AWQProcessor
 
     original = AWQProcessor._compute_best_clip
@@ -175,7 +176,6 @@ def gptqmodel_quantize(
         ChildError: what the library could not do, in its own words.
     """
     add_libraries("gptqmodel")
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     checked = [{k: v[0].tolist() for k, v in s.items()} for s in calibration_samples(samples)]
@@ -221,7 +221,6 @@ def gptqmodel_load(folder: str | Path, *, device: str, dtype: Any = None, backen
         QuantizationError: the folder holds no quantised model, or ``backend`` has no kernel for ``device``.
     """
     add_libraries("gptqmodel")
-    import torch
     from gptqmodel import GPTQModel
 
     if not (Path(folder) / "quantize_config.json").is_file():

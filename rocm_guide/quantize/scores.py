@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rocm_guide.common.device import Timing, clock
 from rocm_guide.models.evaluation import answer
 from rocm_guide.quantize.held_out import drift, perplexity
@@ -52,8 +54,6 @@ def _stored(module: Any) -> list[Any]:
     """Return every tensor that a module keeps: parameters, buffers,
     and plain attributes (some kernels repack into those).
     """
-    import torch
-
     seen: dict[int, Any] = {}
     for part in module.modules():
         own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
@@ -76,7 +76,6 @@ def _state_tensors(state: Any) -> list[Any]:
 def model_bytes(model: Any) -> int:
     """Return the bytes of everything that a model stores, tensors shared by several places counted once.
 
-    >>> import torch
     >>> model_bytes(torch.nn.Linear(10, 10, bias=False).half())
     200
     """
@@ -87,8 +86,6 @@ def decoder_bits(model: Any, weights: int) -> float:
     """Return the stored bits for each of the ``weights`` weights of a decoder's layers,
     norms included (they are a few).
     """
-    import torch
-
     layers = next(m for n, m in model.named_modules() if n.endswith("layers") and isinstance(m, torch.nn.ModuleList))
     return 8 * model_bytes(layers) / weights
 

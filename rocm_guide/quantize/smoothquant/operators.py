@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rocm_guide.kernels.int8_gemm import reference_operator
 from rocm_guide.quantize.grid import QuantizationError
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["OPERATORS", "Operator", "operator_table", "run_operator"]
 
@@ -146,13 +145,10 @@ def run_operator(
     Raises:
         QuantizationError: an unknown operator, or operands of other types or shapes.
 
-    >>> import torch
     >>> a, b = torch.tensor([[1, -2]], dtype=torch.int8), torch.tensor([[10, 3], [4, 9]], dtype=torch.int8)
     >>> run_operator("Linear_ReLU_ABDE_I8", a, b, torch.tensor([1, 0], dtype=torch.int8), 0.5, 2.0).tolist()
     [[3, 0]]
     """
-    import torch
-
     if name not in OPERATORS:
         raise QuantizationError(f"{name!r}: no such operator; there are {', '.join(OPERATORS)}")
     operator = OPERATORS[name]
@@ -186,8 +182,6 @@ def _kernel(operator: Operator) -> Callable[..., Any]:
 
 
 def _check(operator: Operator, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor | None) -> None:
-    import torch
-
     dims = 3 if operator.batched else 2
     for label, x in (("A", a), ("B", b)):
         if x.dtype != torch.int8 or x.ndim != dims:
