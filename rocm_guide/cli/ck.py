@@ -116,11 +116,7 @@ def search_command(
 
 
 @app.command("check")
-def check_command(
-    instance: Annotated[str, _NAME],
-    problem: Annotated[str, _PROBLEM],
-    change: _Set = [],
-) -> None:
+def check_command(instance: Annotated[str, _NAME], problem: Annotated[str, _PROBLEM], change: _Set = []) -> None:
     """Check whether CK takes this instance and problem; name every broken rule, its file, and a value that would do."""
     from rocm_guide.tune.ck.grid import launch
     from rocm_guide.tune.ck.rules import check

@@ -18,7 +18,7 @@ def copy(
     helper: Annotated[
         str | None,
         typer.Argument(
-            help="MODULE.NAME, such as finetune.lora.LoRALinear; or the number of a notebook, for its script.",
+            help="MODULE.NAME, such as finetune.lora.LoRALinear; or the number of a notebook, for its script."
         ),
     ] = None,
     out: OutFile = None,

@@ -38,8 +38,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="A free one if it is left out.", callback=between(1, 65535))] = None,
     device: Annotated[str, typer.Option(help="Of transformers serve: auto, cpu, cuda:0.")] = "auto",
     cache_tokens: Annotated[
-        int | None,
-        typer.Option(help="KV cache of transformers serve, in tokens; 4096 on a CPU.", callback=between(32)),
+        int | None, typer.Option(help="KV cache of transformers serve, in tokens; 4096 on a CPU.", callback=between(32))
     ] = None,
     key: Annotated[
         str,

@@ -54,11 +54,7 @@ def rows_of(text: str, where: str) -> Iterator[Symptom]:
 
 
 def all_symptoms(folder: Path | None = None) -> list[Symptom]:
-    """Return every row of the notebooks' tables, then those of docs/troubleshooting.md where a clone has it.
-
-    Args:
-        folder: of the notebooks; the course's own by default.
-    """
+    """Return every row of the notebooks' tables, then those of docs/troubleshooting.md where a clone has it."""
     found: list[Symptom] = []
     page = None
     for lesson in catalogue(folder):
@@ -82,8 +78,6 @@ def explain(text: str, symptoms: Sequence[Symptom], most: int = 3) -> list[Sympt
 
     Args:
         text: what was printed, with as much around it as there is.
-        symptoms: from :func:`all_symptoms`.
-        most: rows to return.
 
     >>> rows = [Symptom("a", "`out of resource: shared memory`", "", ""), Symptom("b", "the port is in use", "", "")]
     >>> [row.where for row in explain("OutOfResources: out of resource: shared memory, Required: 9", rows)]

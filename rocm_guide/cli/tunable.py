@@ -84,8 +84,7 @@ def plan_command(
     pad: Annotated[int, typer.Option(help="Pad prompts to a multiple of this.", callback=between(1, LONGEST))] = 1,
     cache: Annotated[str, typer.Option(help="dynamic or static.")] = "dynamic",
     dtype: Annotated[
-        str,
-        typer.Option(help="float32, float16 or bfloat16.", callback=choice("float32", "float16", "bfloat16")),
+        str, typer.Option(help="float32, float16 or bfloat16.", callback=choice("float32", "float16", "bfloat16"))
     ] = "bfloat16",
     attention: Annotated[str, typer.Option(help="sdpa (fused kernels) or eager (matrix products).")] = "sdpa",
     covers: Annotated[
@@ -102,8 +101,7 @@ def plan_command(
     ] = 1,
     gpu: Annotated[str, typer.Option(help="With --covers: the GPU that is to use the file.")] = "MI300X",
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", parser=out_file, metavar="FILE", help="Write the untuned file here."),
+        Path | None, typer.Option("--out", "-o", parser=out_file, metavar="FILE", help="Write the untuned file here.")
     ] = None,
     as_json: JSON = False,
 ) -> None:

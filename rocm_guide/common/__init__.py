@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The base of every room: errors in one line, this machine's device and its one clock, plots, drawings.
 
-In reading order:
-
-- ``drawing``: A drawing without axes, and what is drawn on it: boxes, arrows, grids.
-- ``drawn_models``: Drawings of models: LoRA and a linear layer, heads and their masks, layers on several GPUs.
-- ``drawn_gpus``: Pictures of a GPU drawn from its specification: a wave and its registers, a compute unit, dies and
-  memory.
+In reading order: ``base``, ``host``, ``device``, ``installation``, ``plots``, ``drawing``, ``drawn_models``,
+``drawn_gpus``.
 """
 
 from typing import TYPE_CHECKING

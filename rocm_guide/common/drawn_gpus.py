@@ -144,7 +144,6 @@ def draw_crossings(kernels: Mapping[str, tuple[int, int]], *, title: str, ax: Ax
 
     Args:
         kernels: name -> (times that it reads a matrix of the full size, times that it writes one).
-        title: of the drawing.
     """
     ax = canvas(ax, 7.2, 2.1, title)
     width = 2.4
@@ -164,8 +163,6 @@ def draw_programs(owners: Sequence[Sequence[int]], rows: int, columns: int, *, t
 
     Args:
         owners: the number of a program for each element of all blocks, row by row.
-        rows, columns: of the tensor.
-        title: of the drawing.
         result: where each row becomes one number, how it is called, for example "max"; drawn at the row's end.
 
     Raises:
@@ -195,11 +192,6 @@ def draw_block(elements: int, waves: int, lanes: int, item_bytes: int) -> Axes:
     """Draw the block of one program over its waves, the lanes of a wave, and the elements of a lane.
 
     Neighbouring elements lie in one lane, as in the layout that Triton chooses for contiguous loads.
-
-    Args:
-        elements: of the block.
-        waves, lanes: of the program, and of each wave.
-        item_bytes: of one element.
 
     Raises:
         GuideError: the lanes cannot share the elements evenly.
@@ -319,11 +311,6 @@ def draw_waves(models: Mapping[str, Timeline], cycles: int, *, most: int = 4) ->
 
     A panel begins where the first wave is in the middle of its instructions, so usually in the middle of a loop.
     Blank is a wave that waits for a unit or for its turn.
-
-    Args:
-        models: timelines by the title of their panel.
-        cycles: of the model that are shown.
-        most: waves that are shown at most.
     """
     house_style()
     fig, axes = plt.subplots(len(models), 1, figsize=(8.6, 1.75 * len(models) + 0.6), sharex=True, squeeze=False)

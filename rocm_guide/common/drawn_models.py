@@ -206,7 +206,6 @@ def draw_stages(held: Mapping[Any, Sequence[str]], *, between: str, title: str) 
         held: device -> the names of its pieces, as :func:`rocm_guide.models.placement.runs_of` gives them;
             devices that hold nothing are left out.
         between: what goes from one device to the next, for example "hidden state".
-        title: of the drawing.
 
     Raises:
         GuideError: no device holds anything.
@@ -235,9 +234,6 @@ def draw_stages(held: Mapping[Any, Sequence[str]], *, between: str, title: str) 
 
 def draw_score_blocks(blocks: int = 8) -> Figure:
     """Draw what four kernels of causal attention do with each block of the matrix of scores (notebook 34).
-
-    Args:
-        blocks: tiles of queries, and blocks of keys.
 
     Raises:
         GuideError: fewer than two blocks.

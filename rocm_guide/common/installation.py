@@ -21,11 +21,7 @@ _PROJECTS = {"liger_kernel": "liger-kernel"}
 
 
 def clone_folder() -> Path | None:
-    """Return the clone of the course that this package runs from; None where it was installed from a wheel.
-
-    >>> clone_folder() is None or (clone_folder() / "pyproject.toml").is_file()
-    True
-    """
+    """Return the clone of the course that this package runs from; None where it was installed from a wheel."""
     folder = Path(__file__).resolve().parents[2]
     try:
         text = (folder / "pyproject.toml").read_text(encoding="utf-8")

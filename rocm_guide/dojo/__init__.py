@@ -1,15 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Puzzles for kernel writers, and a grader that needs no GPU.
 
-In reading order:
-
-- ``elementwise``, ``rows``, ``products``, ``attention``, ``models``: The puzzles; ``repairs``: those that begin with a
-  slow kernel; ``gluon``: one in which layouts are chosen, not left to the compiler.
-- ``listings``: Repairs of assembly listings, judged by executing them: a missing wait, bank conflicts.
-- ``catalogue``: All puzzles by name.
-- ``path``: The puzzles in the order to take them, each with its level, where it is taught, a hint and a starter.
-- ``solved``: Solutions that notebook 38 shows folded away.
-- ``grading``: The grader (:mod:`cdna.grade`) for these puzzles and listings, and the time where there is a GPU.
+In reading order: ``catalogue`` names the puzzles, which stand in ``elementwise``, ``rows``, ``products``,
+``attention``, ``models``, ``repairs`` (slow kernels to begin with), ``gluon`` and ``listings`` (of assembly); ``path``,
+``solved``, ``grading``.
 """
 
 from typing import TYPE_CHECKING

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
-from rocm_guide.dojo.elementwise import normal
+from rocm_guide.dojo.elementwise import empty, normal
 
 __all__ = ["ATTENTION"]
 
@@ -195,12 +195,8 @@ def _decode_faults() -> tuple[Fault, ...]:
 
 
 def _paged_meta(device: str) -> tuple[Any, ...]:
-    pool = _meta(device, (1024, 16, 32, 128), (1024, 16, 32, 128))
-    return *_meta(device, (32, 128)), *pool, torch.arange(1024, dtype=torch.int32, device=device), 16384
-
-
-def _meta(device: str, *shapes: tuple[int, ...]) -> tuple[Any, ...]:
-    return tuple(torch.empty(s, dtype=torch.float16, device=device) for s in shapes)
+    pool = empty(device, (1024, 16, 32, 128), (1024, 16, 32, 128))
+    return *empty(device, (32, 128)), *pool, torch.arange(1024, dtype=torch.int32, device=device), 16384
 
 
 def _forward_cases(first: str) -> tuple[Case, ...]:
@@ -217,13 +213,7 @@ def _forward_cases(first: str) -> tuple[Case, ...]:
             for i, n in enumerate("qkv")
         ),
         Case("4,096 tokens, as many as the true ones", lambda: _large_values(4096, 16), _LONG, last=True, sums=_CANCEL),
-        Case(
-            "an output beyond 2^31 elements",
-            lambda: _many_heads(64, 32),
-            _HEADS_OFFSET,
-            last=True,
-            wanted=False,
-        ),
+        Case("an output beyond 2^31 elements", lambda: _many_heads(64, 32), _HEADS_OFFSET, last=True, wanted=False),
     )
 
 
@@ -238,7 +228,7 @@ ATTENTION = (
             *_forward_cases("weights are summed over the keys, and the output over them too: check the axis"),
             Case("256 tokens, bytes counted", lambda: _heads(1, 256, 256, 32), _LONG, traffic=True),
         ),
-        shape=lambda device: _meta(device, *[(32, 4096, 128)] * 3),
+        shape=lambda device: empty(device, *[(32, 4096, 128)] * 3),
         small=lambda: _heads(1, 128, 128, 128),
         expect=Expect(
             load_bits=128,
@@ -269,7 +259,7 @@ ATTENTION = (
                 traffic=True,
             ),
         ),
-        shape=lambda device: _meta(device, *[(32, 4096, 128)] * 3),
+        shape=lambda device: empty(device, *[(32, 4096, 128)] * 3),
         # Blocks of 64: 8 blocks of queries read 36 of the 64 blocks of keys, so 2 * 36 / 8 + 2 quarters of the floor.
         expect=Expect(
             load_bits=128,
@@ -309,7 +299,7 @@ ATTENTION = (
             ),
             Case("16,384 tokens, as many as the true ones", _large_query, _LONG, sums=_CANCEL),
         ),
-        shape=lambda device: _meta(device, (32, 128), (32, 16384, 128), (32, 16384, 128)),
+        shape=lambda device: empty(device, (32, 128), (32, 16384, 128), (32, 16384, 128)),
         small=lambda: _one_query(1, 512, 128),
         expect=Expect(load_bits=128, waves=2, workgroups=304, traffic=1.3),
         faults=_decode_faults(),

@@ -79,7 +79,6 @@ def grade(call: Callable[..., Any] | str, puzzle: str, arch: str = "gfx942", *, 
             repair of a listing, its text.
         puzzle: its name, one of :data:`rocm_guide.dojo.catalogue.PUZZLES`, or of
             :data:`rocm_guide.dojo.listings.LISTINGS`.
-        arch: what the kernels are compiled for.
         seconds: by the clock that one call of ``call`` may take; for the judgement, not on a GPU.
 
     First all cases, against PyTorch in float64: in Triton's interpreter, or, of a Gluon kernel, as executed gfx942

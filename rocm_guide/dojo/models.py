@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from cdna.grade.puzzle import MASK, OFFSET, ONE, Case, Expect, Fault, Puzzle, far_apart, reserved
-from rocm_guide.dojo.elementwise import normal
+from rocm_guide.dojo.elementwise import empty, normal
 
 __all__ = ["MODELS"]
 
@@ -48,11 +48,6 @@ def _block_case(m: int, n: int, k: int, large: float = 1.0) -> tuple[Any, ...]:
     blocks = -(-k // _BLOCK)
     scales = _scales(m, blocks, seed=2, large=large), _scales(-(-n // _BLOCK), blocks, seed=3)
     return _fp8(m, k), _fp8(n, k, seed=1), *scales
-
-
-def _block_meta(device: str) -> tuple[Any, ...]:
-    matrices = [torch.empty(4096, 4096, dtype=torch.float8_e4m3fnuz, device=device) for _ in range(2)]
-    return *matrices, torch.empty(4096, 32, device=device), torch.empty(32, 32, device=device)
 
 
 def _block_views() -> tuple[Any, ...]:
@@ -130,7 +125,10 @@ _BLOCK_SCALED = Puzzle(
             wanted=False,
         ),
     ),
-    shape=_block_meta,
+    shape=lambda device: (
+        *empty(device, (4096, 4096), (4096, 4096), dtype="float8_e4m3fnuz"),
+        *empty(device, (4096, 32), (32, 32), dtype="float32"),
+    ),
     small=lambda: _block_case(128, 128, 256),
     expect=Expect(load_bits=128, mfma=True, waves=2, workgroups=304, traffic=1.8, lines_stored=8, traffic_fix=_TILE),
     faults=_BLOCK_FAULTS,
@@ -149,11 +147,6 @@ def _grouped(x: Any, w: Any, ends: Any) -> Any:
 def _experts(counts: list[int], n: int, k: int, scale: float = 1.0) -> tuple[Any, ...]:
     ends = torch.tensor(counts, dtype=torch.int32).cumsum(0, dtype=torch.int32)
     return normal(sum(counts), k, scale=scale), normal(len(counts), k, n, seed=1, scale=scale), ends
-
-
-def _experts_meta(device: str) -> tuple[Any, ...]:
-    made = (torch.empty(s, dtype=torch.float16, device=device) for s in ((16_384, 2048), (64, 2048, 1536)))
-    return *made, torch.arange(256, 16_640, 256, dtype=torch.int32, device=device)
 
 
 def _cancelling() -> tuple[Any, ...]:
@@ -221,7 +214,10 @@ _GROUPED = Puzzle(
         Case("24 experts, 39 rows", lambda: _experts([1, 3, 0, 2, 1, 0, 4, 2] * 3, 16, 16), _EXPERTS),
         Case("an output beyond 2^31 elements", _many_rows, OFFSET + "; y's too", last=True, wanted=False),
     ),
-    shape=_experts_meta,
+    shape=lambda device: (
+        *empty(device, (16_384, 2048), (64, 2048, 1536)),
+        torch.arange(256, 16_640, 256, dtype=torch.int32, device=device),
+    ),
     small=lambda: _experts([60, 0, 68], 128, 64),
     expect=Expect(load_bits=128, mfma=True, waves=2, workgroups=304, traffic=2.0, lines_stored=8, traffic_fix=_TILE),
     faults=(
@@ -269,16 +265,6 @@ def _tokens(tokens: int, heads: int, few: int, size: int, room: int = 40) -> tup
     slots[4::5] = -1
     caches = [normal(room, few, size, seed=i) for i in (5, 6)]
     return *made, angles.cos(), angles.sin(), slots, *caches
-
-
-def _rope_meta(device: str) -> tuple[Any, ...]:
-    def empty(*shape: int, dtype: Any = torch.float16) -> Any:
-        return torch.empty(*shape, dtype=dtype, device=device)
-
-    three = empty(8192, 32, 128), empty(8192, 8, 128), empty(8192, 8, 128)
-    angles = empty(8192, 64, dtype=torch.float32), empty(8192, 64, dtype=torch.float32)
-    slots = torch.arange(8192, dtype=torch.int32, device=device)
-    return *three, *angles, slots, empty(65_536, 8, 128), empty(65_536, 8, 128)
 
 
 def _one_projection() -> tuple[Any, ...]:
@@ -337,7 +323,12 @@ _ROPE = Puzzle(
         Case("32 heads and 8 of 128, bytes counted", lambda: _tokens(4, 32, 8, 128), "each head once", traffic=True),
         Case("an output beyond 2^31 elements", _many_tokens, OFFSET.replace("row", "token"), last=True, wanted=False),
     ),
-    shape=_rope_meta,
+    shape=lambda device: (
+        *empty(device, (8192, 32, 128), (8192, 8, 128), (8192, 8, 128)),
+        *empty(device, (8192, 64), (8192, 64), dtype="float32"),
+        torch.arange(8192, dtype=torch.int32, device=device),
+        *empty(device, (65_536, 8, 128), (65_536, 8, 128)),
+    ),
     small=lambda: _tokens(3, 32, 8, 128),
     expect=Expect(load_bits=128, store_bits=128, waves=4, workgroups=1024, traffic=1.0),
     faults=(
@@ -389,11 +380,6 @@ def _last_words(tokens: int, words: int, size: int) -> tuple[Any, ...]:
     w[-words // 8 :, 0] += 4
     targets[:] = words - 1
     return x, w, targets
-
-
-def _words_meta(device: str) -> tuple[Any, ...]:
-    made = (torch.empty(s, dtype=torch.float16, device=device) for s in ((4096, 2048), (32_768, 2048)))
-    return *made, torch.zeros(4096, dtype=torch.int64, device=device)
 
 
 def _loss_of(x: Any, w: Any, targets: Any, change: Any) -> Any:
@@ -469,7 +455,10 @@ _CROSS = Puzzle(
             "not all words are seen: the loop ends at their number, not after a fixed number of steps",
         ),
     ),
-    shape=_words_meta,
+    shape=lambda device: (
+        *empty(device, (4096, 2048), (32_768, 2048)),
+        torch.zeros(4096, dtype=torch.int64, device=device),
+    ),
     small=lambda: _words(64, 256, 64, 0.3),
     expect=Expect(
         load_bits=128,

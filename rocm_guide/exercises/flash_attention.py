@@ -9,14 +9,9 @@ from typing import Any
 import torch
 
 from rocm_guide.exercises.common import first_line, say
-from rocm_guide.exercises.kernel_dojo import check_puzzle
+from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_causal", "check_join", "check_mask"]
-
-
-def check_causal(call: Callable[..., Any]) -> bool:
-    """Check exercise 1: ``causal_attention(q, k, v)`` of fp16 tensors (heads, tokens, D), as the dojo's grader does."""
-    return check_puzzle(call, "causal_attention")
 
 
 def check_join(join: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> bool:
@@ -92,3 +87,6 @@ def check_mask(make: Callable[..., Callable[..., Any]]) -> bool:
             hint = "the token itself belongs to the window" if a == b else "the window is the tokens i - w + 1 to i"
             return say(False, f"token {a} does not see token {b} with w = {w}: {hint}")
     return say(True, "a token sees the window of its own text, and nothing else")
+
+
+check_causal = judge_of("causal_attention")

@@ -33,9 +33,7 @@ def whole_job(
 
     Args:
         model: as :func:`rocm_guide.models.load.load_model` takes it.
-        method: "lora" or "full".
         epochs, steps: how long; ``steps`` wins where both are given.
-        rate: learning rate.
         batch: rows on the device at a time; ``batch`` x ``accumulation`` rows make a step of the optimizer.
         length: longest sample in tokens.
 
@@ -93,7 +91,6 @@ def training_figures(trainer: Any, resumed_from: str | None = None) -> FineTuned
     speed: 0.
 
     Args:
-        trainer: after ``train()``.
         resumed_from: the checkpoint that it went on from, as ``…/checkpoint-204``; its tokens were not computed now.
     """
     result = FineTuned(trainer.model)

@@ -67,10 +67,7 @@ def fill_in(
     """Return the launch file ``text`` of this ``kind`` with what is given in place of what stands there.
 
     Args:
-        kind: torchrun, slurm or accelerate.
-        text: the file as it ships.
         nodes: machines: "2"; for torchrun also least and most, "1:2".
-        gpus: of each machine.
         time: Slurm's time limit, ``HH:MM:SS`` or ``D-HH:MM:SS``, not zero.
         program: what each process runs instead of the course's own: ``["train.py", "--lr", "1e-4"]``.
 

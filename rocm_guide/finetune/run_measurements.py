@@ -65,9 +65,7 @@ def completion_loss(
     a vocabulary of 262,144 would be 4.3 GB in float32, and as much again in the loss.
 
     Args:
-        pairs: from :func:`held_out_pairs`.
         longest: tokens of a sample; of longer ones the end is taken.
-        batch_tokens: tokens computed at once, padding included.
 
     Raises:
         RunError: nothing to judge.
@@ -203,11 +201,8 @@ def measure_stage(
 
     Args:
         model: loaded, in evaluation mode; of PEFT, quantised, or plain.
-        rows: the held-out rows of the data set.
         folder: where the stage was saved, for its size on disk.
-        most: held-out rows that are judged.
         training: what :func:`rocm_guide.finetune.sft.fine_tune` gave back, for its speed.
-        new_tokens: of each of the three generations.
 
     Raises:
         RunError: nothing to judge.

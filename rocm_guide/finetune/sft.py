@@ -229,7 +229,6 @@ def fine_tune(
 
     Args:
         model: a freshly loaded model. It is trained in place, so comparing two methods takes two loads.
-        tokenizer: the model's tokenizer.
         rows: columns ``prompt`` and ``completion`` (only the completion is learnt), ``text``, ``messages``, or others
             that :func:`rocm_guide.models.columns.training_rows` maps to these.
         settings: an ``SFTConfig``, for example from :func:`sft_settings`.
@@ -237,7 +236,6 @@ def fine_tune(
         adapter_dtype: type of the adapter's weights; PEFT's choice (float32 under a 16-bit model) when None. Adapters
             of the model's own type, with ``bf16=False`` in ``settings``, need no casts around every product: faster,
             and updates smaller than the type's resolution are lost.
-        callbacks: further ``TrainerCallback`` objects.
 
     Raises:
         GuideError: the model is wrapped by PEFT already, it has none of the layers that the adapter names, there is

@@ -39,9 +39,6 @@ def awq_grid(weight: torch.Tensor, bits: int, group: int) -> Quantized:
 
     Unlike :func:`rocm_guide.quantize.grid.round_to_nearest`, the range need not include 0.
 
-    Raises:
-        QuantizationError: as :func:`rocm_guide.quantize.grid.check_grid`.
-
     >>> awq_grid(torch.linspace(-1, 2, 32).reshape(1, 32), 4, 32).codes.unique().tolist() == list(range(16))
     True
     """
@@ -77,7 +74,6 @@ def candidate_scales(
     Args:
         inputs_mean: (in,) mean magnitude of each input column.
         weights: the matrices, each (out, in), that read these inputs.
-        ratio: from 0 to 1.
 
     >>> candidate_scales(torch.tensor([4.0, 1.0]), [torch.ones(1, 2)], 1.0, -1).tolist()
     [2.0, 0.5]
@@ -106,7 +102,6 @@ def search_scales(
         inputs: (tokens, in).
         outputs: given candidates for ``weights``, what the block makes of its inputs. For a single layer,
             ``lambda w: inputs @ w[0].T``; for q, k and v the output of the whole attention block.
-        bits, group: as in :func:`rocm_guide.quantize.grid.check_grid`.
 
     Raises:
         QuantizationError: settings that do not fit, or no inputs.
@@ -148,10 +143,6 @@ def search_clip(
         weight: (out, in), columns scaled already.
         inputs: (tokens, in), divided by the scales already.
         steps: how many limits are tried, 5 % of the maximum apart.
-        tokens: about how many tokens to judge by.
-
-    Raises:
-        QuantizationError: as :func:`rocm_guide.quantize.grid.check_grid`.
 
     >>> _ = torch.manual_seed(0)
     >>> w = torch.randn(4, 32)

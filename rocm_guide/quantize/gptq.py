@@ -85,10 +85,8 @@ def gptq(
     Args:
         weight: (out, in).
         h: (in, in), from :func:`hessian`.
-        bits, group: as in :func:`rocm_guide.quantize.grid.check_grid`.
         symmetric: keep 0 in the middle of the grid.
         act_order: round the columns with the largest inputs first, while all others can still make up for the error.
-        damping: see :func:`inverse_factor`.
         block: columns that are finished before the rest of the matrix is corrected in one matrix product.
 
     Raises:

@@ -113,11 +113,6 @@ def round_to_nearest(weight: torch.Tensor, bits: int = 4, group: int = 128, *, s
 
     Args:
         weight: (out, in), any floating type.
-        bits, group: as in :func:`check_grid`.
-        symmetric: see :func:`fit_grid`.
-
-    Raises:
-        QuantizationError: as :func:`check_grid`.
 
     >>> q = round_to_nearest(torch.linspace(-1, 1, 64).reshape(2, 32), bits=4, group=32)
     >>> q.codes.shape, q.scale.shape, (q.dequantize() - torch.linspace(-1, 1, 64).reshape(2, 32)).abs().max() < 0.04

@@ -29,9 +29,6 @@ def held_out_rows(rows: Any, tokenizer: Any, most: int = 64) -> list[dict[str, s
     """Return up to ``most`` held-out rows of any known layout, spread evenly,
     as rows with ``prompt`` and ``completion``.
 
-    Args:
-        rows: with columns that :func:`rocm_guide.models.columns.training_rows` knows.
-
     Raises:
         GuideError: other columns, or no rows.
     """
@@ -107,9 +104,6 @@ def expectations(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]
 
     Returns:
         For each batch (tokens, vocabulary) log probabilities, float32 on the CPU.
-
-    Raises:
-        GuideError: as :func:`drift`.
     """
     kept: list[Any] = []
     with torch.inference_mode():

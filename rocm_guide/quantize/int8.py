@@ -60,9 +60,6 @@ def int8_linear(inputs: torch.Tensor, weight: torch.Tensor, threshold: float = 6
     Returns:
         (tokens, out) float32.
 
-    Raises:
-        QuantizationError: as :func:`outlier_columns`.
-
     >>> _ = torch.manual_seed(0)
     >>> x, w = torch.randn(4, 64), torch.randn(8, 64)
     >>> x[:, 3] = 60.0

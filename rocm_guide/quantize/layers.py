@@ -61,8 +61,6 @@ def quantize_layers(
             Mistral and Gemma have them).
         method: "nearest", "gptq" or "awq".
         samples: calibration data, as :func:`calibration_samples` takes it; not needed for "nearest".
-        bits, group: as in :func:`rocm_guide.quantize.grid.check_grid`.
-        progress: show a bar.
         options: for "nearest" symmetric; for "gptq" act_order, damping, symmetric; for "awq" clip (default True).
 
     Raises:

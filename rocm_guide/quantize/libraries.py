@@ -163,9 +163,6 @@ def gptqmodel_quantize(
 
     Args:
         source: folder (or hub id) of the unquantised model.
-        target: folder to save to.
-        samples: as :func:`rocm_guide.quantize.calibration.calibration_samples` takes them.
-        method: "gptq" or "awq".
         bits, group: AWQ's packed format holds 4 bits only.
         dtype: arithmetic of the calibration; float16 when None. AWQ's kernels take float16 and bfloat16.
         backend: kernel of the layers that are packed, as "auto" or "awq_torch".

@@ -101,8 +101,6 @@ def quantize_blocks(
 
     Args:
         tensor: any shape; read as one long row, the last block may be shorter.
-        book: from :func:`code_book` or :func:`dynamic_code_book`.
-        block: elements of a block.
         double: quantise the absmax values too, to 8 bits in blocks of 256 ("double quantisation").
 
     Raises:
@@ -150,9 +148,6 @@ def on_a_border(tensor: torch.Tensor, book: torch.Tensor, block: int = 64) -> to
     There both codes are right: the two entries are equally near, up to the rounding of the division in float32, and
     kernels for different devices choose differently. Weights in 16 bits have few significant digits, so quotients meet
     the borders of FP4, which are simple fractions: about one in 500 does in bfloat16. Those of NF4 are no fractions.
-
-    Args:
-        tensor, book, block: as in :func:`quantize_blocks`.
 
     >>> on_a_border(torch.tensor([0.25, 0.26, -0.25, 1.0]), code_book("fp4"), 4).tolist()
     [False, False, False, False]

@@ -103,17 +103,12 @@ def measure(
     """Fill in one row of the comparison.
 
     Args:
-        model: what answers.
         samples: held-out rows with prompt and completion. Where they have an answer too, it is compared word for word
             and timed.
         folder: where the model was saved; None where it was not.
-        seconds: what quantising took.
         weights: number of weights of the decoder's linear layers, as if unquantised.
         reference: the model before quantising, from which the drift is measured, or what it expected
             (:func:`rocm_guide.quantize.held_out.expectations`).
-
-    Raises:
-        GuideError: as :func:`perplexity`.
     """
     samples = list(samples)
     moved, changed = (None, None) if reference is None else drift(model, reference, tokenizer, samples)

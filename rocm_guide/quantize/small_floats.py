@@ -104,7 +104,6 @@ def shared_exponent(largest: torch.Tensor, element: str, rule: str = "nearest") 
 
     Args:
         largest: magnitudes, each the largest of a block.
-        element: form of the numbers.
         rule: "floor", the specification's: the power of two below the largest, and what then lies beyond the form's
             largest number becomes that. "nearest": the power above where the largest is at least 1.75 times the one
             below, as Quark and compressed-tensors do it. "above": no number lies beyond.

@@ -199,10 +199,6 @@ def find_helper(name: str, root: Path | None = None) -> str:
     old name of which only the last word is still right and belongs to one helper only (``lora.LoRALinear``), or the
     one word that names a helper and its file (``rms_norm``).
 
-    Args:
-        name: with or without ``rocm_guide.`` in front.
-        root: another package folder than this one.
-
     Raises:
         CopyError: no such helper, or several.
     """
@@ -265,11 +261,6 @@ def _header(imports: Iterable[Imported]) -> list[str]:
 
 def copy_source(name: str, root: Path | None = None, *, remark: str = "") -> str:
     """Return one self-contained Python file with the public helper ``name`` (``module.name``).
-
-    Args:
-        name: for example ``tune.tunableop.planner.plan``; other names that :func:`find_helper` knows will do.
-        root: another package folder than this one.
-        remark: a sentence to add to the header.
 
     Raises:
         CopyError: no such helper.

@@ -36,8 +36,6 @@ def lora_config(
 
     Args:
         model: folder with ``config.json``, safetensors weights and a tokenizer, as ``save_pretrained`` writes it.
-        rows: JSON file from :func:`write_rows`.
-        output: folder for checkpoints and logs.
         rank, alpha: of the adapter; alpha is twice the rank when it is None.
         batch_size, accumulation: rows per process at a time, and how many such batches make one optimizer step.
         device: "cpu" or "cuda". On a CPU the weights are float32, on a GPU bfloat16.

@@ -33,12 +33,6 @@ _GROUPS = (
 )
 
 
-def _has(module: Any, name: str) -> bool:
-    for part in name.split("."):
-        module = getattr(module, part, None)
-    return module is not None
-
-
 def norm_groups(model: Any) -> dict[str, list[str]]:
     """Return every norm that feeds linear layers, with their names: what :func:`smooth_model` works on.
 
@@ -50,7 +44,7 @@ def norm_groups(model: Any) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for prefix, layer in layers.items():
         for group in _GROUPS:
-            if all(_has(layer, name) for norm, linears in group.items() for name in (norm, *linears)):
+            if {n for norm, linears in group.items() for n in (norm, *linears)} <= dict(layer.named_modules()).keys():
                 found |= {f"{prefix}.{norm}": [f"{prefix}.{x}" for x in linears] for norm, linears in group.items()}
     kind = type(model).__name__
     if not found or len(found) != 2 * len(layers):
@@ -138,9 +132,6 @@ def input_ranges(model: Any, samples: Sequence[Mapping[str, Any]]) -> dict[str, 
 
     Only the maxima are kept, so the data may be as long as you like.
 
-    Args:
-        samples: as :func:`rocm_guide.quantize.calibration.calibration_samples` takes them.
-
     Raises:
         QuantizationError: samples or a model that do not fit, or activations that are not finite.
     """
@@ -186,7 +177,6 @@ def smooth_model(model: Any, ranges: Mapping[str, torch.Tensor], alpha: float = 
     """Smooth every norm's channels, in place: s = max|X|^alpha / max|W|^(1 - alpha) leaves the norm for the weights.
 
     Args:
-        ranges: from :func:`input_ranges`.
         alpha: how much of the difficulty goes into the weights; 0.5 shares it evenly.
 
     Returns:

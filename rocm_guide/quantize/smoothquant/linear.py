@@ -171,9 +171,6 @@ def quantize_model(model: Any, scheme: Scheme, ranges: Mapping[str, torch.Tensor
 
     Embeddings, norms, attention's own products and the output head stay as they are.
 
-    Args:
-        ranges: from :func:`rocm_guide.quantize.smoothquant.folding.input_ranges`; needed if the scheme is static.
-
     Raises:
         QuantizationError: no linear layers (the model is quantised already), or a layer without calibration. The model
             is then left as it was.
@@ -226,9 +223,6 @@ _VERSION = "0.20.0"
 
 def quantization_config(scheme: Scheme, ignore: tuple[str, ...] = ("lm_head",)) -> dict[str, Any]:
     """Return the section ``quantization_config`` of config.json for W8A8 in ``scheme``.
-
-    Args:
-        ignore: linear layers that are not quantised.
 
     >>> config = quantization_config(Scheme("channel", "tensor", static=True))
     >>> group = config["config_groups"]["group_0"]

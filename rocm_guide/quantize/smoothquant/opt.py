@@ -32,7 +32,7 @@ def opt_ranges(layer: Any, inputs: Sequence[torch.Tensor]) -> dict[str, float]:
     Raises:
         QuantizationError: a layer that is not OPT's, or no inputs.
     """
-    missing = [n for n in (*_OUTPUTS, *_INPUTS) if not _submodule(layer, n)]
+    missing = [n for n in (*_OUTPUTS, *_INPUTS) if n not in dict(layer.named_modules())]
     if missing:
         raise QuantizationError(f"{type(layer).__name__}: has no {missing[0]}; give a layer of an OPT model")
     if not len(inputs):
@@ -58,14 +58,6 @@ def opt_ranges(layer: Any, inputs: Sequence[torch.Tensor]) -> dict[str, float]:
         for handle in handles:
             handle.remove()
     return found
-
-
-def _submodule(module: Any, name: str) -> bool:
-    try:
-        module.get_submodule(name)
-    except AttributeError:
-        return False
-    return True
 
 
 def causal_mask(tokens: int, device: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
