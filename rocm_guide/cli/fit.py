@@ -60,9 +60,7 @@ def fit(
     plot: Annotated[Path | None, typer.Option(help="Write the stacked plot to this PNG or SVG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
-    """Count the bytes of one GPU at the peak, by part;
-    say whether they fit, and the largest batch that does. Exit code 1: no.
-    """
+    """Count the bytes of one GPU at the peak, by part, and the largest batch that fits. Exit code 1: it does not."""
     from cdna.cli.output import announced
     from rocm_guide.models.families import has_formula
     from rocm_guide.models.memory_planner import fit as plan_fit

@@ -178,8 +178,7 @@ def _read_lesson(path: Path) -> Lesson:
 
 
 def notebooks_folder(start: Path | None = None) -> Path:
-    """Return the course's ``notebooks`` folder:
-    seen from the current folder upward, else that of the installed package.
+    """Return the course's ``notebooks`` folder, from the current folder upward, else that of the installed package.
 
     A clone has it beside the package, a wheel has a copy of it inside.
 

@@ -19,9 +19,7 @@ def notebook_numbers(incomplete: str) -> list[tuple[str, str]]:
 
 
 def model_names(incomplete: str) -> list[str]:
-    """Return the shapes that ship with the guide, with and without ``random:``;
-    a folder or a hub id is typed by hand.
-    """
+    """Return the shapes of the guide, with and without ``random:``; a folder or a hub id is typed by hand."""
     from rocm_guide.models.shapes import SHAPES
 
     return [n for s in SHAPES for n in (s, f"random:{s}") if n.startswith(incomplete)]

@@ -197,8 +197,7 @@ def _print_coverage(file: TunedElsewhere, result: Coverage, name: str, model: st
 
 
 def contents(file: TuningFile) -> dict[str, Any]:
-    """Return validators, tuned products with solution and time, lines that wait for tuning,
-    and what was odd about the file.
+    """Return validators, tuned products with solution and time, lines that wait for tuning, and the file's problems.
 
     >>> from rocm_guide.tune.tunableop.files import parse_text
     >>> contents(parse_text("GemmTunableOp_Half_TN,tn_8_4_2,Default,0.5\\n"))["tuned"]

@@ -45,8 +45,7 @@ def arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], text: 
 def grid(
     ax: Axes, x: float, y: float, w: float, h: float, rows: int, columns: int, colour_of: Callable[[int, int], str]
 ) -> None:
-    """Draw a rectangle cut into ``rows`` x ``columns`` cells;
-    ``colour_of(row, column)`` gives a colour, or "" for white.
+    """Draw a rectangle of ``rows`` x ``columns`` cells; ``colour_of(row, column)`` gives a colour, or "" for white.
 
     Row 0 is the upper one.
     """

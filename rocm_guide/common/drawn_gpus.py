@@ -40,9 +40,7 @@ __all__ = [
 
 
 def draw_wave(spec: GpuSpec) -> Axes:
-    """Draw one wave: its lanes side by side, vector registers below each lane,
-    and the scalar registers that all share.
-    """
+    """Draw one wave: its lanes, the vector registers of each, and the scalar registers that all share."""
     most = 512 if spec.arch.startswith("gfx9") else 255
     ax = canvas(None, 7.2, 3.0, f"One wave of {spec.name}: {spec.lanes} lanes, one instruction at a time")
     shown = 16

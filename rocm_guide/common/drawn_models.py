@@ -146,8 +146,7 @@ def draw_heads(query_heads: int = 8, grouped: int = 2, d: int = 128) -> Axes:
 
 
 def draw_flash_tiles(tiles: int = 5, row: int = 3, column: int = 1) -> Axes:
-    """Draw one workgroup of flash attention: its tiles of Q, K and V come from HBM;
-    its tile of scores never goes there.
+    """Draw one workgroup of flash attention: tiles of Q, K and V come from HBM, its scores never go there.
 
     Args:
         tiles: rows and columns of tiles in the causal matrix of scores.

@@ -26,9 +26,7 @@ def cores() -> int:
 
 
 def memory_available() -> tuple[int, int]:
-    """Return the bytes of memory (available, total) for this process, container limits included;
-    (0, 0) where nobody knows.
-    """
+    """Return bytes of memory (available, total) for this process, container limits included; (0, 0) if unknown."""
     try:
         fields = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.M))
         available, total = int(fields["MemAvailable"]) * 1024, int(fields["MemTotal"]) * 1024
@@ -76,9 +74,7 @@ def tidy_name(name: str) -> str:
 
 
 def cpu_model() -> str:
-    """Return the CPU's product name; where the system hides it (some virtual machines, ARM),
-    also the numbers that it gives.
-    """
+    """Return the CPU's product name; where the system hides it (virtual machines, ARM), the numbers it gives too."""
     found = _cpuinfo()
     name = tidy_name(found.get("model name", "") or platform.processor() or "")
     if any(c.isdigit() for c in name.replace(platform.machine(), "")):

@@ -31,9 +31,7 @@ def clone_folder() -> Path | None:
 
 
 def _requirements() -> dict[str, str]:
-    """Return project name -> what this package asks for (``torch>=2.11,<2.14``), of every extra;
-    markers are left out.
-    """
+    """Return project name -> what this package asks for (``torch>=2.11,<2.14``), of every extra, without markers."""
     try:
         lines = importlib.metadata.requires("rocm-guide") or []
     except importlib.metadata.PackageNotFoundError:

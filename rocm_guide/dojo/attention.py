@@ -114,9 +114,7 @@ def _many_heads(tokens: int, size: int) -> tuple[Any, ...]:
 
 
 def _large_values(tokens: int, size: int) -> tuple[Any, ...]:
-    """Return values near 20 and then near -20, which cancel: whoever sums them in fp16, or leaves the last out, is far
-    off.
-    """
+    """Return values near 20, then near -20, which cancel: to sum them in fp16, or leave the last out, is far off."""
     q, k, v = _heads(1, tokens, tokens, size)
     v[:, : tokens // 2] += _CANCEL
     v[:, tokens // 2 :] -= _CANCEL

@@ -61,8 +61,7 @@ def check_loads(answer: int) -> bool:
 
 
 def check_instance(instance: GemmInstance) -> bool:
-    """Check exercise 3: an instance for 64 x 4096 x 4096 in fp16, B by columns, that keeps 75 % of 304 units busy,
-    or more.
+    """Check exercise 3: an instance for 64 x 4096 x 4096 in fp16, B by columns, with 75 % of 304 units busy or more.
 
     It must obey every rule, waste none of the arithmetic on padding, and load 128 bits at a time.
     """

@@ -16,8 +16,7 @@ __all__ = ["check_cache", "check_loop", "check_padding"]
 
 
 def check_loop(write: Callable[[Any, torch.Tensor, int], torch.Tensor]) -> bool:
-    """Check exercise 1: ``write(model, ids, new)`` continues ``ids`` (1, length) greedily by ``new`` tokens,
-    with a KV cache.
+    """Check exercise 1: ``write(model, ids, new)`` continues ``ids`` (1, length) greedily by ``new``, with a KV cache.
 
     It returns all ids, (1, length + new). The tokens are compared with those of ``model.generate``, and what each
     pass through the model read is counted.

@@ -56,8 +56,7 @@ def check_token_time(milliseconds: float, parameters: float = 70e9, bytes_per_pa
 
 
 def check_remap(remap: Callable[[int, int, int], int], dies: int = 8) -> bool:
-    """Check exercise 3: ``remap(pid, programs, dies)`` gives each die, to which programs go in turn,
-    one contiguous chunk.
+    """Check exercise 3: ``remap(pid, programs, dies)`` gives each die, to which programs go in turn, one chunk.
 
     >>> check_remap(lambda pid, n, dies: (pid % dies) * (n // dies) + min(pid % dies, n % dies) + pid // dies)
     [OK]   every die works on one contiguous chunk, and no tile is done twice

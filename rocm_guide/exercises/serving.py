@@ -40,16 +40,13 @@ def check_goodput(function: Callable[..., Any]) -> bool:
 
 
 def _shared(prompts: Sequence[Sequence[int]], block: int) -> int:
-    """Return how many blocks hold all prompts when every full block is stored once for each beginning
-    that leads to it.
-    """
+    """Return how many blocks hold all prompts when a full block is stored once for each beginning before it."""
     full = {tuple(p[:end]) for p in prompts for end in range(block, len(p) + 1, block)}
     return len(full) + sum(len(p) % block > 0 for p in prompts)
 
 
 def check_shared_blocks(function: Callable[[list[list[int]], int], Any]) -> bool:
-    """Check exercise 2: ``function(prompts, block)`` counts the blocks of all prompts
-    when common beginnings are shared.
+    """Check exercise 2: ``function(prompts, block)`` counts the blocks of all prompts if common beginnings are shared.
 
     >>> check_shared_blocks(lambda prompts, block: sum(-(-len(p) // block) for p in prompts))
     [HINT] two prompts with a common first block need 3 blocks, not 4: what is equal from the start is stored once

@@ -16,8 +16,7 @@ FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def check_blocks(blocks: int, unused: int) -> bool:
-    """Check exercise 1: blocks of 16 that a prompt of 100 tokens and an answer of 45 take at the end,
-    and places unused.
+    """Check exercise 1: blocks of 16 that a prompt of 100 tokens and an answer of 45 take in the end; unused places.
 
     The last token of an answer is never fed back: it needs no place.
 

@@ -154,8 +154,7 @@ def launch_file(
     time: str | None = None,
     program: Sequence[str] = (),
 ) -> str:
-    """Return the text of a launch file: ``torchrun`` (run it on every machine), ``slurm`` (submit it),
-    ``accelerate`` (YAML).
+    """Return a launch file: ``torchrun`` (run it on every machine), ``slurm`` (submit it), ``accelerate`` (YAML).
 
     The options are those of :func:`~rocm_guide.finetune.nodes.fill_in`; the file as it ships if there is
     none.

@@ -94,9 +94,7 @@ def completion_loss(
 
 
 def _token_losses(model: Any, ids: Any, mask: Any) -> Any:
-    """Return the loss of each token but the first, given those before it:
-    (rows, tokens - 1) from (rows, tokens), float32.
-    """
+    """Return the loss of each token but the first, given those before it: (rows, tokens) to (rows, tokens - 1)."""
 
     def losses(logits: Any, begin: int) -> Any:
         wanted = ids[:, begin + 1 : begin + 1 + logits.shape[1]]
@@ -127,9 +125,7 @@ def _token_losses(model: Any, ids: Any, mask: Any) -> Any:
 def word_for_word(
     model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], batch: int = 64
 ) -> tuple[float | None, list[str]]:
-    """Return the share of the answers that are exactly right, and the answers;
-    (None, []) where the right ones are long.
-    """
+    """Return the share of exactly right answers, and the answers; (None, []) where the right ones are long."""
     special = set(tokenizer.all_special_tokens)
     wanted = []
     for _, completion in pairs:
@@ -145,8 +141,7 @@ def word_for_word(
 
 
 def speeds(model: Any, *, prompt: int = _PREFILL, new: int = _DECODED, runs: int = 3) -> dict[str, float]:
-    """Measure the tokens per second of one row:
-    ``prefill_tokens_per_s`` of a prompt, ``decode_tokens_per_s`` of what follows.
+    """Measure tokens per second of one row: ``prefill_tokens_per_s`` of a prompt, ``decode_tokens_per_s`` after it.
 
     The median of ``runs``, after one that is thrown away; random tokens, greedy decoding with the KV cache.
     """

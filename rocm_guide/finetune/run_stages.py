@@ -112,8 +112,7 @@ def check_adapter(folder: str | Path, model: Any, label: str = "") -> int:
 
 
 def merged_model(run: RunFolder, *, train: bool = True, say: Any = print) -> str:
-    """Return the model to go on with, as :func:`rocm_guide.models.load.load_model` takes it:
-    the fine-tuned, merged one.
+    """Return the model to go on with, the fine-tuned and merged one, as ``load_model`` takes it.
 
     It is what notebook 03 left in the run. Where only the adapter of notebook 02 is there, it is merged now. Where
     nothing is there, the tiny model is fine-tuned as notebook 02 does it and kept; any other model is taken as it is,

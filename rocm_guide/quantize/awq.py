@@ -66,8 +66,7 @@ def rounded(weight: torch.Tensor, scales: torch.Tensor, bits: int, group: int) -
 def candidate_scales(
     inputs_mean: torch.Tensor, weights: Sequence[torch.Tensor], ratio: float, group: int
 ) -> torch.Tensor:
-    """Return factors (in,) for one ratio: large where inputs are large,
-    small where the weights fill their group's range.
+    """Return factors (in,) for one ratio: large where inputs are large, small where weights fill their group's range.
 
     s = mean|X|^ratio / mean(|W| / max of its group)^(1 - ratio), scaled so that the largest times the smallest is 1.
 

@@ -45,8 +45,7 @@ def hessian(inputs: Iterable[torch.Tensor]) -> torch.Tensor:
 
 
 def inverse_factor(matrix: torch.Tensor, damping: float = 0.01) -> torch.Tensor:
-    """Return the upper Cholesky factor U of the inverse of a Hessian, U^T U = (H + d I)^-1,
-    with d = damping x mean diagonal.
+    """Return the upper Cholesky factor U of the inverse of a Hessian: U^T U = (H + d I)^-1, d = damping x mean diag.
 
     Inputs that never vary independently make H singular; a small d on the diagonal makes it invertible.
 

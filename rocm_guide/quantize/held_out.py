@@ -26,8 +26,7 @@ _LONGEST = 1024
 
 
 def held_out_rows(rows: Any, tokenizer: Any, most: int = 64) -> list[dict[str, str]]:
-    """Return up to ``most`` held-out rows of any known layout, spread evenly,
-    as rows with ``prompt`` and ``completion``.
+    """Return up to ``most`` held-out rows of any known layout, spread evenly, with ``prompt`` and ``completion``.
 
     Raises:
         GuideError: other columns, or no rows.
@@ -45,8 +44,7 @@ def held_out_rows(rows: Any, tokenizer: Any, most: int = 64) -> list[dict[str, s
 def _batches(
     model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]], what: str
 ) -> Iterator[tuple[Any, Any, list[int]]]:
-    """Yield samples of similar length together:
-    (rows, length) ids padded on the right, their mask, each prompt's length.
+    """Yield samples of similar length together: (rows, length) ids padded on the right, mask, lengths of prompts.
 
     A batch is as large as its logits allow: with a vocabulary of 262,144 and 512 tokens a row it is one row.
     """

@@ -32,8 +32,7 @@ def quantize_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def outlier_columns(inputs: torch.Tensor, threshold: float = 6.0) -> torch.Tensor:
-    """Return the numbers of the columns of ``inputs`` (tokens, in) that reach ``threshold`` anywhere;
-    none for a threshold of 0.
+    """Return the columns of ``inputs`` (tokens, in) that reach ``threshold`` anywhere; none for a threshold of 0.
 
     Raises:
         QuantizationError: a negative threshold.

@@ -126,9 +126,7 @@ def quantize_blocks(
 
 
 def _scaled(tensor: torch.Tensor, block: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return every element divided by the absmax of its block, flat and from -1 to 1;
-    and absmax, (blocks,). Both float32.
-    """
+    """Return elements divided by the absmax of their block, flat, -1 to 1; and absmax, (blocks,). Both float32."""
     flat = tensor.detach().reshape(-1).float()
     rows = torch.nn.functional.pad(flat, (0, -len(flat) % block)).reshape(-1, block)
     absmax = rows.abs().amax(1)

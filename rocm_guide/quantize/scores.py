@@ -51,9 +51,7 @@ class Measured:
 
 
 def _stored(module: Any) -> list[Any]:
-    """Return every tensor that a module keeps: parameters, buffers,
-    and plain attributes (some kernels repack into those).
-    """
+    """Return every tensor that a module keeps: parameters, buffers, attributes (some kernels repack into those)."""
     seen: dict[int, Any] = {}
     for part in module.modules():
         own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
@@ -83,9 +81,7 @@ def model_bytes(model: Any) -> int:
 
 
 def decoder_bits(model: Any, weights: int) -> float:
-    """Return the stored bits for each of the ``weights`` weights of a decoder's layers,
-    norms included (they are a few).
-    """
+    """Return the stored bits for each of the ``weights`` weights of a decoder's layers, its few norms included."""
     layers = next(m for n, m in model.named_modules() if n.endswith("layers") and isinstance(m, torch.nn.ModuleList))
     return 8 * model_bytes(layers) / weights
 
@@ -171,8 +167,7 @@ def table(rows: dict[str, Measured]) -> str:
 
 
 def case_table(cases: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return results of ``benchmarks/models/quantization_7b.py`` as text:
-    memory and speed of each path, or why it has none.
+    """Return results of ``benchmarks/models/quantization_7b.py`` as text: memory and speed, or why there is none.
 
     >>> print(case_table({"plain": {"model bytes": 2e9, "tokens/s, 1 row": 50.0, "tokens/s, 16 rows": 800.0,
     ...     "prompt of 2048 tokens, s": 0.07}, "other": {"reason": "no kernel"}}))

@@ -128,7 +128,7 @@ class Module:
         return list(ast.literal_eval(value)) if value else []
 
     def imports_of(self, node: ast.ImportFrom | ast.Import, *, type_only: bool = False) -> list[Imported]:
-        """Return the names that an import statement of this module binds, relative imports resolved.
+        """Return the names that an import statement of this module binds.
 
         Raises:
             GuideError: it imports a module of the packages as a whole, or a star; both cannot be inlined by name.
@@ -138,14 +138,7 @@ class Module:
             if isinstance(node, ast.Import):
                 found.append(Imported(alias.name, "", alias.asname or alias.name.split(".")[0], type_only, by))
                 continue
-            base = node.module or ""
-            if node.level:
-                package = self.name.split(".")
-                if self.path.name != "__init__.py":
-                    package = package[:-1]
-                package = package[: len(package) - node.level + 1]
-                base = ".".join([*package, base] if base else package)
-            found.append(Imported(base, alias.name, alias.asname or alias.name, type_only, by))
+            found.append(Imported(str(node.module), alias.name, alias.asname or alias.name, type_only, by))
         for one in found:
             if one.inside and (one.name in ("", "*") or _path_of(f"{one.module}.{one.name}", self.root) is not None):
                 line = f"{self.path.name}, line {node.lineno}"

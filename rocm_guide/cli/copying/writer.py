@@ -133,9 +133,7 @@ def _renames(statements: Iterable[Statement]) -> dict[tuple[str, str], str]:
 
 
 def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: bool) -> str:
-    """Return the statement's text without its imports from this package;
-    names imported under another name, or clashing, are replaced.
-    """
+    """Return the statement's text without its imports from this package, renamed or clashing names replaced."""
     module = statement.module
     lines = [line.encode() for line in module.lines[statement.first - 1 : statement.last]]
     new_name = {}
@@ -177,7 +175,7 @@ def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: b
     text = aliases + "\n".join(line.decode() for line in lines if line != b"\0")
     homes = [TOOLKIT] if module.name.startswith(TOOLKIT) else FOUNDATION
     taken = "|".join(rf"{re.escape(home)}[\w.]*" for home in (PACKAGE, *homes))
-    ours = rf"^ *>>> from ({taken}|\.[\w.]*) import .*\n"
+    ours = rf"^ *>>> from ({taken}) import .*\n"
     return re.sub(ours, "", text, flags=re.M) if target else text
 
 

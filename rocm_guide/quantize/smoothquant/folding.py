@@ -127,8 +127,7 @@ def add_outliers(model: Any, size: float, channels: int = 4, seed: int = 0) -> d
 
 
 def input_ranges(model: Any, samples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-    """Return the largest magnitude of every input channel of every linear layer, over calibration data:
-    name -> (in,) float32.
+    """Return the largest magnitude of linear layers' input channels over calibration data: name -> (in,) float32.
 
     Only the maxima are kept, so the data may be as long as you like.
 

@@ -82,8 +82,7 @@ def scale_of(largest: torch.Tensor, steps: float = 127.0) -> torch.Tensor:
 def quantize_weight(
     weight: torch.Tensor, scheme: str = "channel", steps: float = 127.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (int8 codes, float32 scale) of (out, in) weights;
-    the scale is (out, 1) for "channel" and (1,) for "tensor".
+    """Return (int8 codes, float32 scale) of (out, in) weights; the scale is (out, 1) for "channel", (1,) for "tensor".
 
     Args:
         steps: the code of the largest magnitude. 127 is SmoothQuant's; compressed-tensors and torchao take 127.5, half

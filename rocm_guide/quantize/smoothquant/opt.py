@@ -26,8 +26,7 @@ _INPUTS = ("self_attn.out_proj", "fc2")
 
 
 def opt_ranges(layer: Any, inputs: Sequence[torch.Tensor]) -> dict[str, float]:
-    """Return the largest magnitude of everything in an OPT layer that becomes int8,
-    over (batch, tokens, hidden) inputs.
+    """Return the largest magnitude of all in an OPT layer that becomes int8, over (batch, tokens, hidden) inputs.
 
     Raises:
         QuantizationError: a layer that is not OPT's, or no inputs.
@@ -142,9 +141,7 @@ class Int8OPTLayer(torch.nn.Module):
 
 
 def _norm_in_steps(norm: Any, scale: float) -> torch.nn.LayerNorm:
-    """Return a copy of a LayerNorm that gives its output in steps of ``scale``:
-    only rounding is left to do (LayerNormQ).
-    """
+    """Return a copy of a LayerNorm that gives its output in steps of ``scale``, still to be rounded (LayerNormQ)."""
     copy = torch.nn.LayerNorm(norm.normalized_shape, eps=norm.eps, device=norm.weight.device)
     with torch.no_grad():
         copy.weight.copy_(norm.weight.float() / scale)
