@@ -95,7 +95,12 @@ def fit(
         if seq is None:
             work = replace(work, seq=min(SEQ, sizes_of(fields).positions or SEQ))
         plan = plan_fit(fields, work, gpu=gpu, count=count, fsdp=fsdp, memory_gb=memory)
-    placement = _placement(model, plan, strategy) if strategy else None
+    placement = None
+    if strategy:
+        from rocm_guide.models.load import meta_model
+        from rocm_guide.models.placement import plan_placement
+
+        placement = plan_placement(meta_model(model).bfloat16(), [plan.budget] * plan.count, strategy)
     if plot is not None:
         _draw(plan, model, plot)
     if as_json:
@@ -128,13 +133,6 @@ def _check_options(work: Workload, fsdp: bool, device_map: str | None) -> None:
         raise FitError(
             f"--map {device_map} with --fsdp: FSDP shards every layer, there is no map; leave one of them out"
         )
-
-
-def _placement(model: str, plan: Fit, strategy: str) -> Placement:
-    from rocm_guide.models.load import meta_model
-    from rocm_guide.models.placement import plan_placement
-
-    return plan_placement(meta_model(model).bfloat16(), [plan.budget] * plan.count, strategy)
 
 
 def _as_dict(plan: Fit, model: str, placement: Placement | None) -> dict[str, Any]:
@@ -254,7 +252,9 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
         texts = [f"--method {method}{text}" for text, change in changes if fits(**adapter, **change)]
         options += texts[:1] if method != work.method else []
     shards = " --fsdp" if training else ""
-    for count in [c for c in _COUNTS if c > plan.count] if not _here(options) else ():
+    # Such a change keeps the method and the number of GPUs: then more GPUs are no news.
+    here = any(option.startswith(("--checkpointing", "--fsdp")) for option in options)
+    for count in [c for c in _COUNTS if c > plan.count] if not here else ():
         found = [text for text, change in changes if fits(count=count, fsdp=bool(shards), **change)]
         if found:
             options.append(f"--count {count}{shards}{found[0]}")
@@ -263,8 +263,3 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
         options.append(f"--seq {max(2**k for k in range(work.seq.bit_length()) if fits(seq=2**k))}")
     fix = f"these would: {', '.join(options)}" if options else "take a smaller model, or a GPU with more memory"
     return f"not even one row does; {fix}"
-
-
-def _here(options: list[str]) -> bool:
-    # Such a change keeps the method and the number of GPUs: then more GPUs are no news.
-    return any(option.startswith(("--checkpointing", "--fsdp")) for option in options)

@@ -36,6 +36,7 @@ def record(
     The exit code is the script's own; a script that fails is summarised up to there. One that starts torch.profiler
     itself is refused: a process can have only one.
     """
+    import runpy
     import sys
 
     from rocm_guide.observe.profiling.torch_trace.recording import NestedProfilerError, only_profiler, record_block
@@ -48,7 +49,10 @@ def record(
     try:
         file = _module_file(script) if module else _script_file(script)
         with record_block(out), only_profiler(script):
-            _run(script, module)
+            if module:
+                runpy.run_module(script, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(script, run_name="__main__")
     except NestedProfilerError:
         if not there:
             out.unlink(missing_ok=True)
@@ -64,15 +68,6 @@ def record(
     _summary(summarize(out), 10)
     say(f"{shown(out)}: open it at https://ui.perfetto.dev")
     raise typer.Exit(code)
-
-
-def _run(script: str, module: bool) -> None:
-    import runpy
-
-    if module:
-        runpy.run_module(script, run_name="__main__", alter_sys=True)
-    else:
-        runpy.run_path(script, run_name="__main__")
 
 
 def _script_file(script: str) -> str:
@@ -193,13 +188,6 @@ def compare(
         say(f"{r.a_us / 1e3:>10,.3f} {r.b_us / 1e3:>10,.3f} {r.saved_us / 1e3:>10,.3f}  {r.name[:90]}")
 
 
-def _check_roofline(name: str, dtype: str) -> None:
-    """Check, before a large file is read, that there is such a GPU and that it has a unit for this type."""
-    from cdna.predict.specs import gpu
-
-    gpu(name).peak_tflops(dtype)
-
-
 @app.command()
 def kernels(
     file: Annotated[Path, typer.Argument(help="rocprofv3 CSV or database; rocprof or rocprof-compute CSV.")],
@@ -209,9 +197,10 @@ def kernels(
     as_json: JSON = False,
 ) -> None:
     """List the longest kernels of an AMD profiler's file; with counters also their place under the roofline."""
+    from cdna.predict import specs
     from rocm_guide.observe.profiling.amd.reader import counter_sums, read_profile, roofline_rows
 
-    _check_roofline(gpu, dtype)
+    specs.gpu(gpu).peak_tflops(dtype)  # no such GPU, or none of its units: said before a large file is read
     with working(f"reading {file.name}"):
         found = read_profile(file)
     points = roofline_rows(found, gpu=gpu, dtype=dtype)[:top]

@@ -96,7 +96,10 @@ def draw_gpu(spec: GpuSpec) -> Axes:
         box(ax, x, y, 4.0, 2.7, "", PALETTE[6])
         ax.text(x + 0.15, y + 2.45, f"die {die} (XCD)" if spec.arch.startswith("gfx") else f"die {die}", fontsize=8)
         for unit in range(per_die):
-            _square(ax, x + 0.15 + (unit % 13) * 0.285, y + 1.75 - (unit // 13) * 0.42)
+            corner = x + 0.15 + (unit % 13) * 0.285, y + 1.75 - (unit // 13) * 0.42
+            ax.add_patch(
+                Rectangle(corner, 0.24, 0.34, facecolor=PALETTE[0] + "55", edgecolor=PALETTE[0], linewidth=0.6)
+            )
         box(ax, x + 0.15, y + 0.1, 3.7, 0.5, f"L2 {spec.l2_mib / spec.dies:g} MiB", PALETTE[4], 8)
     width = columns * 4.2 - 0.2
     top = 4.6 - (-(-spec.dies // columns) - 1) * 2.9
@@ -106,10 +109,6 @@ def draw_gpu(spec: GpuSpec) -> Axes:
     box(ax, 0, top - (1.8 if spec.l3_mib else 0.9), width, 0.7, memory, PALETTE[1])
     ax.set(xlim=(-0.2, width + 0.2), ylim=(top - 2.0, 7.5))
     return ax
-
-
-def _square(ax: Axes, x: float, y: float) -> None:
-    ax.add_patch(Rectangle((x, y), 0.24, 0.34, facecolor=PALETTE[0] + "55", edgecolor=PALETTE[0], linewidth=0.6))
 
 
 def draw_owners(owners: list[list[int]], *, title: str, what: str, ax: Axes | None = None) -> Axes:

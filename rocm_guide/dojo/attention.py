@@ -33,10 +33,6 @@ def _attend(q: Any, k: Any, v: Any, first_hidden: int | None = None, scale: floa
     return scores.softmax(-1) @ v
 
 
-def _causal(q: Any, k: Any, v: Any) -> Any:
-    return _attend(q, k, v, 1)
-
-
 def _padded(q: Any, k: Any, v: Any, more: int = 0, block: int = 1) -> Any:
     """Compute attention with ``more`` keys of zeros behind the end, and as many as fill the last block."""
     more += -(k.shape[-2] + more) % block
@@ -127,8 +123,11 @@ def _by_token(heads: int, tokens: int, size: int) -> tuple[Any, ...]:
 
 
 def _one_query(heads: int, keys: int, size: int, scale: float = 1.0) -> tuple[Any, ...]:
-    q, k, v = _heads(heads, 1, keys, size, scale)
-    return q[:, 0], k, v
+    return _first(*_heads(heads, 1, keys, size, scale))
+
+
+def _first(q: Any, k: Any, v: Any) -> tuple[Any, ...]:
+    return q[:, 0].contiguous(), k, v
 
 
 def _gathered(q: Any, k: Any, v: Any, table: Any, length: int) -> Any:
@@ -163,10 +162,6 @@ def _pages_far_apart() -> tuple[Any, ...]:
     return normal(1, 16, seed=5), pool, pool, torch.tensor([0, 2], dtype=torch.int32), 8
 
 
-def _count(table: Any) -> Any:
-    return torch.arange(table.numel(), dtype=table.dtype, device=table.device)
-
-
 def _pages_with_room() -> tuple[Any, ...]:
     """Return a cache whose pages, tokens and heads all have room behind them; k and v lie alike."""
     q, k, v, table, length = _paged(2, 75, 16, 32)
@@ -174,16 +169,6 @@ def _pages_with_room() -> tuple[Any, ...]:
     for room, t in zip(wide, (k, v), strict=True):
         room[:-1, :16, :2, :32] = t
     return q, wide[0][:-1, :16, :2, :32], wide[1][:-1, :16, :2, :32], table, length
-
-
-def _large_query() -> tuple[Any, ...]:
-    q, k, v = _large_values(16_384, 16)
-    return q[:, 0], k, v
-
-
-def _mixed_query() -> tuple[Any, ...]:
-    q, k, v = _mixed(2, 100, 32)
-    return q[:, 0].contiguous(), k, v
 
 
 def _decode_faults() -> tuple[Fault, ...]:
@@ -247,7 +232,7 @@ ATTENTION = (
         task="causal_attention(q, k, v): the same, and token i sees only the tokens 0 to i; blocks that nobody sees "
         "are not read",
         formula="torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
-        reference=_causal,
+        reference=partial(_attend, first_hidden=1),
         cases=(
             *_forward_cases("token i sees key j if j <= i, and no other"),
             Case(
@@ -290,12 +275,19 @@ ATTENTION = (
             Case("large scores", lambda: _one_query(1, 500, 32, 6.0), _MAXIMUM + "; the merge as well"),
             Case("3 tokens: most parts are empty", lambda: _one_query(2, 3, 16), "an empty part has maximum -inf"),
             Case("one token", lambda: _one_query(1, 1, 32), "an empty part has maximum -inf, and -inf - -inf is NaN"),
-            Case("k and v laid out differently", _mixed_query, "k and v have strides of their own"),
+            Case(
+                "k and v laid out differently", lambda: _first(*_mixed(2, 100, 32)), "k and v have strides of their own"
+            ),
             *(
                 Case(f"heads of {n} 2^30 elements apart", partial(_one_far, i, 16, 16, True), _HEADS_OFFSET)
                 for i, n in ((1, "k"), (2, "v"))
             ),
-            Case("16,384 tokens, as many as the true ones", _large_query, _LONG, sums=_CANCEL),
+            Case(
+                "16,384 tokens, as many as the true ones",
+                lambda: _first(*_large_values(16_384, 16)),
+                _LONG,
+                sums=_CANCEL,
+            ),
         ),
         shape=lambda device: empty(device, (32, 128), (32, 16384, 128), (32, 16384, 128)),
         small=lambda: _one_query(1, 512, 128),
@@ -341,7 +333,7 @@ ATTENTION = (
         faults=(
             Fault(
                 "the page is the number in the table: table[t // P], not t // P",
-                lambda q, k, v, table, length: _gathered(q, k, v, table * 0 + _count(table), length),
+                lambda q, k, v, table, length: _gathered(q, k, v, torch.arange(len(table)), length),
             ),
             Fault(_SCALE, lambda q, k, v, table, length: _gathered(q * q.shape[-1] ** 0.5, k, v, table, length)),
         ),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from rocm_guide.exercises.common import first_line, say
@@ -37,12 +37,6 @@ def check_goodput(function: Callable[..., Any]) -> bool:
         if abs(got - wanted) > 1e-9:
             return say(False, f"{hint} and not {got}")
     return say(True, "a service is sized by the answers that its users accept")
-
-
-def _shared(prompts: Sequence[Sequence[int]], block: int) -> int:
-    """Return how many blocks hold all prompts when a full block is stored once for each beginning before it."""
-    full = {tuple(p[:end]) for p in prompts for end in range(block, len(p) + 1, block)}
-    return len(full) + sum(len(p) % block > 0 for p in prompts)
 
 
 def check_shared_blocks(function: Callable[[list[list[int]], int], Any]) -> bool:
@@ -81,7 +75,9 @@ def check_shared_blocks(function: Callable[[list[list[int]], int], Any]) -> bool
             got = function([list(p) for p in prompts], block)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
             return say(False, f"it fails for {len(prompts)} prompts and blocks of {block}: {first_line(e)}")
-        if got != _shared(prompts, block):
+        # Every full block is stored once for each beginning that leads to it.
+        full = {tuple(p[:end]) for p in prompts for end in range(block, len(p) + 1, block)}
+        if got != len(full) + sum(len(p) % block > 0 for p in prompts):
             return say(False, hint.format(got=got))
     return say(True, "full blocks are found by everything that leads to them; that is prefix caching")
 

@@ -33,12 +33,6 @@ def check_blocks(blocks: int, unused: int) -> bool:
     return say(True, "144 tokens fill 9 blocks to the last place; in a row of 8,192 they would leave 8,048 empty")
 
 
-def _judged(guess: list[int], said: list[int]) -> list[int]:
-    """Return what a step yields: the guesses that agree, and what the model says after the last of them."""
-    right = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(guess, said, strict=False)))
-    return said[: right + 1]
-
-
 def check_judge(function: Callable[[list[int], list[int]], Any]) -> bool:
     """Check exercise 2: ``function(guess, said)`` is the tokens that a step with guesses yields.
 
@@ -55,7 +49,9 @@ def check_judge(function: Callable[[list[int], list[int]], Any]) -> bool:
         ([1, 2, 3, 4], [9, 2, 3, 4, 5], "what agrees behind a wrong guess followed another text"),
     ]
     for guess, said, why in cases:
-        wanted = _judged(guess, said)
+        # The guesses that agree, and what the model says after the last of them.
+        right = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(guess, said, strict=False))
+        wanted = said[: len(list(right)) + 1]
         try:
             got = function(list(guess), list(said))
         except FAULTS as e:

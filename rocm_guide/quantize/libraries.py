@@ -188,7 +188,8 @@ def gptqmodel_quantize(
     fields |= {"format": "gemm"} if method == "awq" else {"act_group_aware": False}
     source, target = (str(Path(p).resolve()) if Path(p).exists() or p is target else str(p) for p in (source, target))
     options = {"fields": fields | settings, "dtype": dtype or torch.float16, "backend": backend}
-    with _own_folder():
+    # In a folder of its own: GPTQModel writes logs/ wherever the process stands.
+    with tempfile.TemporaryDirectory() as there, contextlib.chdir(there):
         return float(call_in_child(quantize_and_save, source=source, target=target, samples=checked, **options))
 
 
@@ -231,13 +232,6 @@ def gptqmodel_load(folder: str | Path, *, device: str, dtype: Any = None, backen
             fix = "; backend='auto' takes a kernel that runs there" if backend != "auto" else ""
             raise QuantizationError(f"{backend} on {device} failed: {_first_line(error)}{fix}") from error
     return loaded.model.eval()
-
-
-@contextlib.contextmanager
-def _own_folder() -> Iterator[None]:
-    """Work in a folder of its own: GPTQModel writes a folder logs/ wherever the process stands."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        yield
 
 
 def _first_line(error: Exception) -> str:

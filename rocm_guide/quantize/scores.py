@@ -58,17 +58,12 @@ def _stored(module: Any) -> list[Any]:
         own += [v for v in vars(part).values() if isinstance(v, torch.Tensor)]
         for tensor in list(own):
             state = getattr(tensor, "quant_state", None)  # bitsandbytes keeps the scales on the parameter
-            own += [v for v in _state_tensors(state) if v is not None]
+            inner = getattr(state, "state2", None)
+            own += [v for v in (getattr(state, "absmax", None), getattr(state, "offset", None)) if v is not None]
+            own += [] if inner is None else [inner.absmax]
             own += [v for v in (getattr(tensor, "SCB", None),) if isinstance(v, torch.Tensor)]
         seen |= {t.untyped_storage().data_ptr(): t for t in own if t.numel()}
     return list(seen.values())
-
-
-def _state_tensors(state: Any) -> list[Any]:
-    if state is None:
-        return []
-    inner = getattr(state, "state2", None)
-    return [state.absmax, getattr(state, "offset", None), *([inner.absmax] if inner is not None else [])]
 
 
 def model_bytes(model: Any) -> int:
