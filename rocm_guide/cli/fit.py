@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cdna.cli.output import say
-from rocm_guide.common.base import shown
+from cdna.cli.output import announced, say
+from rocm_guide.common.base import GuideError, shown, write_bytes
 
 if TYPE_CHECKING:
     from rocm_guide.models.memory_planner import Fit
@@ -61,7 +62,6 @@ def fit(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Count the bytes of one GPU at the peak, by part, and the largest batch that fits. Exit code 1: it does not."""
-    from cdna.cli.output import announced
     from rocm_guide.models.families import has_formula
     from rocm_guide.models.memory_planner import fit as plan_fit
     from rocm_guide.models.sizes import sizes_of
@@ -136,8 +136,6 @@ def _check_options(work: Workload, fsdp: bool, device_map: str | None) -> None:
 
 
 def _as_dict(plan: Fit, model: str, placement: Placement | None) -> dict[str, Any]:
-    from dataclasses import asdict
-
     found = {
         "model": model,
         "gpu": plan.gpu,
@@ -192,12 +190,9 @@ def _print(plan: Fit, model: str, placement: Placement | None, fields: dict[str,
 
 
 def _draw(plan: Fit, model: str, path: Path) -> None:
-    import io
-
     import matplotlib
 
     matplotlib.use("Agg")
-    from rocm_guide.common.base import write_bytes
     from rocm_guide.models.memory_planner import draw_fit
 
     ax = draw_fit({f"{model}\n{plan.work.method}": plan})
@@ -221,7 +216,6 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
     First what needs nothing more: recomputing activations, sharding over the GPUs at hand, then both. Then adapters
     instead of all weights, and more GPUs. Every change is tried as it is written.
     """
-    from rocm_guide.common.base import GuideError
     from rocm_guide.models.memory_planner import fit as plan_fit
 
     work = plan.work

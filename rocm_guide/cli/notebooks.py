@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import sys
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdna.cli.options import JSON
+from cdna.cli.output import print_table
+from rocm_guide.cli.lessons import PARTS, catalogue, notebooks_folder
 from rocm_guide.cli.options import notebook_numbers
 from rocm_guide.common.base import GuideError, shown
 
@@ -31,8 +34,6 @@ Numbers = Annotated[
 
 def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
     """List the notebooks: number, title, time and memory of their stored run, and whether its outputs are fresh."""
-    from rocm_guide.cli.lessons import PARTS, catalogue
-
     lessons = catalogue(notebooks)
     if as_json:
         import json
@@ -54,8 +55,6 @@ def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
         ]
         typer.echo(json.dumps(rows, indent=1))
         return
-    from cdna.cli.output import print_table
-
     table: list[tuple[str, ...]] = [("NN", "notebook", "time", "memory", "covers", "outputs")]
     part = ""
     for x in lessons:
@@ -77,10 +76,6 @@ def lab(
     notebooks: Folder = None,
 ) -> None:
     """Open the notebooks in JupyterLab, with this Python as their kernel."""
-    import importlib.util
-
-    from rocm_guide.cli.lessons import notebooks_folder
-
     folder = notebooks or notebooks_folder()
     if not folder.is_dir():
         raise GuideError(f"{folder}: no such folder; name the one that holds the NN_topic.ipynb files")

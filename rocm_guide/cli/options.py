@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
+from rocm_guide.cli.lessons import notebooks_folder
+from rocm_guide.common.base import GuideError
+
 __all__ = ["model_names", "notebook_numbers"]
 
 
 def notebook_numbers(incomplete: str) -> list[tuple[str, str]]:
     """Return the numbers of the notebooks, with their topics; from the names of the files alone."""
-    from rocm_guide.cli.lessons import notebooks_folder
-    from rocm_guide.common.base import GuideError
-
     try:
         names = sorted(p.stem for p in notebooks_folder().glob("[0-9][0-9]_*.ipynb"))
     except GuideError:

@@ -13,6 +13,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from cdna.cli.options import between, choice
+from cdna.cli.output import announced
+from rocm_guide.common.base import shown
 from rocm_guide.serve.door import KEY, is_loopback
 from rocm_guide.serve.server import ENGINES
 
@@ -56,8 +58,6 @@ def serve(
     An adapter is merged into a copy of its base first where the server takes no adapters. Exit code 2: it could not be
     started; 1: it ended by itself.
     """
-    from cdna.cli.output import announced
-    from rocm_guide.common.base import shown
     from rocm_guide.finetune.run_folder import runs_folder
     from rocm_guide.serve.server import start_server
 

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
+import traceback
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +16,7 @@ import typer
 
 from cdna.cli.options import JSON, Top, choice, out_file
 from cdna.cli.output import say, working
-from rocm_guide.common.base import shown
+from rocm_guide.common.base import GuideError, shown
 
 if TYPE_CHECKING:
     from rocm_guide.observe.profiling.torch_trace.summary import TraceSummary
@@ -36,9 +40,6 @@ def record(
     The exit code is the script's own; a script that fails is summarised up to there. One that starts torch.profiler
     itself is refused: a process can have only one.
     """
-    import runpy
-    import sys
-
     from rocm_guide.observe.profiling.torch_trace.recording import NestedProfilerError, only_profiler, record_block
     from rocm_guide.observe.profiling.torch_trace.summary import summarize
 
@@ -71,8 +72,6 @@ def record(
 
 
 def _script_file(script: str) -> str:
-    from rocm_guide.common.base import GuideError
-
     if not Path(script).is_file():
         module = ".".join(Path(script).with_suffix("").parts)
         hint = f"; for a module: rocm-guide trace record -m {module}" if not script.endswith(".py") else ""
@@ -82,10 +81,6 @@ def _script_file(script: str) -> str:
 
 def _module_file(name: str) -> str:
     """Return the file that ``python -m name`` runs."""
-    from importlib.util import find_spec
-
-    from rocm_guide.common.base import GuideError
-
     try:
         spec = find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -99,8 +94,6 @@ def _module_file(name: str) -> str:
 
 def _show_failure(error: Exception, script: str) -> int:
     """Print the script's traceback without the frames of this command; 1, the exit code. Raises what is not its own."""
-    import traceback
-
     inside = error.__traceback__
     while inside is not None and inside.tb_frame.f_code.co_filename != script:
         inside = inside.tb_next

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdna.cli.options import JSON, OutFile, between, choice, out_file
-from cdna.cli.output import say, write_or_print
+from cdna.cli.output import announced, say, write_or_print
 from rocm_guide.cli.options import model_names
-from rocm_guide.common.base import shown, write_text
+from rocm_guide.common.base import GuideError, shown, write_text
 
 if TYPE_CHECKING:
     from rocm_guide.tune.tunableop.coverage import Coverage
@@ -36,8 +37,6 @@ def lengths_of(text: str) -> list[int]:
     >>> lengths_of("1:3"), lengths_of("5,12")
     ([1, 2, 3], [5, 12])
     """
-    from rocm_guide.common.base import GuideError
-
     try:
         if ":" in text:
             first, last = (int(part) for part in text.split(":"))
@@ -106,8 +105,6 @@ def plan_command(
     as_json: JSON = False,
 ) -> None:
     """List every matrix product that a model asks for in prefill and decoding, without weights and without a GPU."""
-    from cdna.cli.output import announced
-    from rocm_guide.common.base import GuideError
     from rocm_guide.models.sources import config_fields
 
     if attention not in ("sdpa", "eager"):
@@ -215,8 +212,6 @@ def check(
     as_json: JSON = False,
 ) -> None:
     """Check whether a file is well formed, and whether PyTorch on this machine would accept it."""
-    import importlib.util
-
     from rocm_guide.common.host import gpu_possible
     from rocm_guide.tune.tunableop.files import explain_validators, read_file
     from rocm_guide.tune.tunableop.gemm import describe_gemm
@@ -280,8 +275,6 @@ def tune_command(
     as_json: JSON = False,
 ) -> None:
     """Tune every product of a file on one GPU or several; interrupt it and call it again, it goes on."""
-    from cdna.cli.output import announced
-    from rocm_guide.common.base import GuideError
     from rocm_guide.common.host import gpu_possible
     from rocm_guide.tune.tunableop.files import missing, read_file
     from rocm_guide.tune.tunableop.tuning import tune_file

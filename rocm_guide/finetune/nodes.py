@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +166,6 @@ def launch_file(
     >>> launch_file("slurm").splitlines()[0]
     '#!/bin/bash'
     """
-    from importlib.resources import files
-
     if kind not in LAUNCH_FILES:
         raise LaunchError(f"{kind!r}: there is no such launch file; choose from {', '.join(LAUNCH_FILES)}")
     # Spelt out one by one, so that `rocm-guide copy` sees which files belong to this function.
