@@ -136,25 +136,11 @@ def _check_options(work: Workload, fsdp: bool, device_map: str | None) -> None:
 
 
 def _as_dict(plan: Fit, model: str, placement: Placement | None) -> dict[str, Any]:
-    found = {
-        "model": model,
-        "gpu": plan.gpu,
-        "count": plan.count,
-        "fsdp": plan.fsdp,
-        "weights": plan.stored_as,
-        "work": asdict(plan.work),
-        "parts_bytes": plan.parts,
-        "overhead_bytes": plan.overhead,
-        "peak_bytes": plan.peak,
-        "reserved_bytes": plan.reserved,
-        "total_bytes": plan.total,
-        "budget_bytes": plan.budget,
-        "allowed_bytes": plan.allowed,
-        "moments_bytes": plan.moments,
-        "moment": plan.moment,
-        "fits": plan.fits,
-        "largest_batch": plan.largest_batch,
-    }
+    sizes = ("parts", "overhead", "peak", "reserved", "total", "budget", "allowed", "moments")
+    found: dict[str, Any] = {"model": model, "gpu": plan.gpu, "count": plan.count, "fsdp": plan.fsdp}
+    found |= {"weights": plan.stored_as, "work": asdict(plan.work)}
+    found |= {f"{name}_bytes": getattr(plan, name) for name in sizes}
+    found |= {"moment": plan.moment, "fits": plan.fits, "largest_batch": plan.largest_batch}
     if placement:
         found["device_map"] = placement.device_map
         found["map_bytes"] = {str(device): used for device, used in placement.used.items()}

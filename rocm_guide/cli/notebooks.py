@@ -38,19 +38,11 @@ def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
     if as_json:
         import json
 
+        said = ("number", "topic", "title", "seconds", "peak_mib", "covers")
         rows = [
-            {
-                "number": x.number,
-                "part": PARTS.get(x.number[0], ""),
-                "topic": x.topic,
-                "title": x.title,
-                "path": str(x.path),
-                "seconds": x.seconds,
-                "peak_mib": x.peak_mib,
-                "covers": x.covers,
-                "hardware": x.stamp.get("hardware"),
-                "outputs": _state(x),
-            }
+            {name: getattr(x, name) for name in said}
+            | {"part": PARTS.get(x.number[0], ""), "path": str(x.path)}
+            | {"hardware": x.stamp.get("hardware"), "outputs": _state(x)}
             for x in lessons
         ]
         typer.echo(json.dumps(rows, indent=1))

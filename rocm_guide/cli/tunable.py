@@ -168,14 +168,9 @@ def _print_coverage(file: TunedElsewhere, result: Coverage, name: str, model: st
     from rocm_guide.tune.tunableop.tuned_elsewhere import KINDS
 
     if as_json:
+        shown_of = ("line", "choice", "us")
         rows = [
-            {
-                "product": one.what,
-                "line": one.row.line if one.row else None,
-                "choice": one.row.choice if one.row else None,
-                "us": one.row.us if one.row else None,
-                "note": one.note,
-            }
+            {"product": one.what, **{name: getattr(one.row, name, None) for name in shown_of}, "note": one.note}
             for one in result.asked
         ]
         summary = {"kind": file.kind, "lines": len(file.rows), "covered": result.covered, "products": len(rows)}
