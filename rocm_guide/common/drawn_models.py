@@ -231,17 +231,13 @@ def draw_stages(held: Mapping[Any, Sequence[str]], *, between: str, title: str) 
     return ax
 
 
-def draw_score_blocks(blocks: int = 8) -> Figure:
+def draw_score_blocks() -> Figure:
     """Draw what four kernels of causal attention do with each block of the matrix of scores (notebook 34).
-
-    Raises:
-        GuideError: fewer than two blocks.
 
     >>> [ax.get_title() for ax in draw_score_blocks().axes]
     ['1 naive', '2 two passes', '3 online', '4 skipping']
     """
-    if blocks < 2:
-        raise GuideError(f"blocks={blocks}: a diagonal and something beside it take 2 or more")
+    blocks = 8  # tiles of queries, and blocks of keys
     kinds = {
         "skipped": "#F4F4F4",
         "computed": "#B9D6E8",

@@ -23,6 +23,8 @@ __all__ = ["held_out_pairs", "held_out_prompts", "measure_stage"]
 #: Answers of at most so many tokens are compared word for word; longer ones have many right forms.
 _SHORT = 16
 _PREFILL, _DECODED = 512, 16
+#: Tokens that are computed at once, padding included.
+_AT_ONCE = 4096
 #: Numbers of the vocabulary's logits that are computed at once: 256 MiB in float32.
 LOGITS_AT_ONCE = 2**26
 
@@ -56,9 +58,7 @@ def _encoded(pair: tuple[str, str], tokenizer: Any, longest: int) -> tuple[list[
     return ids[cut:], max(1, start - cut)
 
 
-def completion_loss(
-    model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int = 1024, batch_tokens: int = 4096
-) -> float:
+def completion_loss(model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int = 1024) -> float:
     """Return the mean loss, in nats per token, of the completions; prompts are given, not judged.
 
     The layers see whole rows; the output layer takes some positions at a time, since the logits of 4,096 tokens over
@@ -77,7 +77,7 @@ def completion_loss(
     device = next(model.parameters()).device
     while done < len(rows):
         size = 1
-        while done + size < len(rows) and (size + 1) * len(rows[done + size][0]) <= batch_tokens:
+        while done + size < len(rows) and (size + 1) * len(rows[done + size][0]) <= _AT_ONCE:
             size += 1
         part = rows[done : done + size]
         done += size
@@ -122,9 +122,7 @@ def _token_losses(model: Any, ids: Any, mask: Any) -> Any:
                 object.__setattr__(layers, "forward", own)
 
 
-def word_for_word(
-    model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], batch: int = 64
-) -> tuple[float | None, list[str]]:
+def word_for_word(model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tuple[float | None, list[str]]:
     """Return the share of exactly right answers, and the answers; (None, []) where the right ones are long."""
     special = set(tokenizer.all_special_tokens)
     wanted = []
@@ -136,7 +134,7 @@ def word_for_word(
     lengths = [len(tokenizer(w, add_special_tokens=False).input_ids) for w in wanted]
     if not all(p for p, _ in pairs) or statistics.quantiles([*lengths, lengths[-1]], n=10)[-1] > _SHORT:
         return None, []
-    given = answer(model, tokenizer, [p for p, _ in pairs], batch=batch)
+    given = answer(model, tokenizer, [p for p, _ in pairs], batch=64)
     return sum(g == w for g, w in zip(given, wanted, strict=True)) / len(wanted), given
 
 
@@ -190,7 +188,6 @@ def measure_stage(
     folder: str | Path | None = None,
     most: int = 64,
     training: Any = None,
-    new_tokens: int = 32,
 ) -> dict[str, Any]:
     """Measure everything that the passport says of a stage, as :func:`rocm_guide.finetune.passport.add_stage` takes it.
 
@@ -209,7 +206,7 @@ def measure_stage(
     exact, _ = word_for_word(model, tokenizer, pairs)
     three = pairs[:: max(1, len(pairs) // 3)][:3]
     prompts = [p or c[:80] for p, c in three]
-    texts = answer(model, tokenizer, prompts, new_tokens=new_tokens, batch=len(prompts))
+    texts = answer(model, tokenizer, prompts, new_tokens=32, batch=len(prompts))
     held_out = {"rows": len(pairs), "loss": loss, "perplexity": math.exp(min(loss, 80.0)), "exact_match": exact}
     size: Mapping[str, Any] = {
         "disk_bytes": weight_bytes(folder) if folder else None,

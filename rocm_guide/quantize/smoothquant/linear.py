@@ -187,22 +187,19 @@ def quantize_model(model: Any, scheme: Scheme, ranges: Mapping[str, torch.Tensor
     return model
 
 
-def alpha_errors(
-    inputs: torch.Tensor, weight: torch.Tensor, alphas: Any, scheme: Scheme | None = None
-) -> tuple[float, dict[float, float]]:
+def alpha_errors(inputs: torch.Tensor, weight: torch.Tensor, alphas: Any) -> tuple[float, dict[float, float]]:
     """Return the relative error |Y' - Y| / |Y| of one layer's output in W8A8: without smoothing, and for each alpha.
 
     Args:
         inputs, weight: (tokens, in) and (out, in).
         alphas: numbers from 0 to 1.
-        scheme: one scale for each tensor by default, which smoothing has to make do.
 
     Raises:
         QuantizationError: an alpha outside 0 to 1.
     """
     from rocm_guide.quantize.int8 import smoothing_scales
 
-    scheme = scheme or SCHEMES["per tensor, static"]
+    scheme = SCHEMES["per tensor, static"]  # one scale for each tensor, which smoothing has to make do
     exact = inputs.float() @ weight.float().T
 
     def error(x: torch.Tensor, w: torch.Tensor) -> float:
