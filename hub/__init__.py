@@ -27,16 +27,4 @@ if TYPE_CHECKING:
     from hub.handout import hand_out
     from hub.partitions import partition_of, partition_table
 
-__all__ = [
-    "Assignments",
-    "Device",
-    "HubError",
-    "check_hub",
-    "hand_out",
-    "learners_that_fit",
-    "list_devices",
-    "partition_of",
-    "partition_table",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, "devices", "partitions", "assign", "handout", "capacity")
+__all__, __getattr__, __dir__ = lazy_names(__name__)

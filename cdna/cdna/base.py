@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import importlib
@@ -257,26 +258,27 @@ def own_folder(path: str | os.PathLike[str], setting: str = "CDNA_CACHE") -> Pat
     return check_private(folder, setting)
 
 
-def lazy_names(package: str, *files: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package whose names come from ``files`` when they are first used.
+def lazy_names(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package: the names that its file imports from its own
+    files for type checkers alone, each brought when it is first used.
 
-    The names are those in its ``__all__``. So whoever imports one file of a package, as the command line does, does not
-    wait for its neighbours.
+    So whoever imports one file of a package, as the command line does, does not wait for its neighbours.
 
     >>> import cdna.predict
-    >>> look_up, names = lazy_names("cdna.predict", "specs", "times")
-    >>> look_up("gpu").__module__, "gpu" in names()
+    >>> names, look_up, _ = lazy_names("cdna.predict")
+    >>> look_up("gpu").__module__, "gpu" in names
     ('cdna.predict.specs', True)
     """
+    module = sys.modules[package]
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    own = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and f"{n.module}".startswith(f"{package}.")]
+    homes = {alias.name: str(node.module) for node in own for alias in node.names}
 
     def look_up(name: str) -> Any:
-        module = sys.modules[package]
-        if name in module.__all__:
-            for file in files:
-                home = importlib.import_module(f"{package}.{file}")
-                if hasattr(home, name):
-                    setattr(module, name, found := getattr(home, name))
-                    return found
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(homes[name]), name)
+        setattr(module, name, found)
+        return found
 
-    return look_up, lambda: sorted({*vars(sys.modules[package]), *sys.modules[package].__all__})
+    return sorted(homes), look_up, lambda: sorted({*vars(module), *homes})

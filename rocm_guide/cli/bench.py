@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cdna.cli.options import JSON, between, out_file
+from rocm_guide.common.base import whole_file
 
 __all__ = ["bench"]
 
@@ -64,9 +66,6 @@ def bench(
     Exit code 1: every request of some level failed. Percentiles come with a 95 % interval. A server's key is taken
     from ROCM_GUIDE_BENCH_KEY, and sent over https or to this machine alone.
     """
-    import json
-
-    from rocm_guide.common.base import whole_file
     from rocm_guide.serve.load_test import Limits, Plan, draw_levels, level_table, measure_server, write_results
 
     levels = [int(n) for n in _numbers(users, "--users", 1, whole=True)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdna.cli.options import JSON, OutFile, Top, choice
+from cdna.cli.output import write_or_print
 
 if TYPE_CHECKING:
     from rocm_guide.tune.ck.instance import GemmInstance, Problem
@@ -116,11 +117,7 @@ def search_command(
 
 
 @app.command("check")
-def check_command(
-    instance: Annotated[str, _NAME],
-    problem: Annotated[str, _PROBLEM],
-    change: _Set = [],
-) -> None:
+def check_command(instance: Annotated[str, _NAME], problem: Annotated[str, _PROBLEM], change: _Set = []) -> None:
     """Check whether CK takes this instance and problem; name every broken rule, its file, and a value that would do."""
     from rocm_guide.tune.ck.grid import launch
     from rocm_guide.tune.ck.rules import check
@@ -144,7 +141,6 @@ def source_command(
     out: OutFile = None,
 ) -> None:
     """Write the C++ of an instance, with a kernel for this problem."""
-    from cdna.cli.output import write_or_print
     from rocm_guide.tune.ck.generate import extension_source, kernel_source
     from rocm_guide.tune.ck.rules import require
 

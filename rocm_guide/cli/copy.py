@@ -8,6 +8,11 @@ from typing import Annotated
 import typer
 
 from cdna.cli.options import OutFile
+from cdna.cli.output import write_or_print
+from rocm_guide.cli.copying.scan import public_helpers
+from rocm_guide.cli.copying.writer import copy_source, find_helper
+from rocm_guide.cli.lessons import introductions, notebook_of
+from rocm_guide.common.base import GuideError
 
 __all__ = ["copy"]
 
@@ -18,7 +23,7 @@ def copy(
     helper: Annotated[
         str | None,
         typer.Argument(
-            help="MODULE.NAME, such as finetune.lora.LoRALinear; or the number of a notebook, for its script.",
+            help="MODULE.NAME, such as finetune.lora.LoRALinear; or the number of a notebook, for its script."
         ),
     ] = None,
     out: OutFile = None,
@@ -30,12 +35,6 @@ def copy(
 
     Of a notebook's number, print its cells to take away, as one script: rocm-guide script 02 does the same.
     """
-    from cdna.cli.output import write_or_print
-    from rocm_guide.cli.copying.scan import public_helpers
-    from rocm_guide.cli.copying.writer import copy_source, find_helper
-    from rocm_guide.cli.lessons import notebook_of
-    from rocm_guide.common.base import GuideError
-
     if list_all:
         notebooks = _introductions()
         for name in public_helpers():
@@ -63,9 +62,6 @@ def copy(
 
 def _introductions() -> dict[str, str]:
     """Return what the notebooks say; nothing where the package was installed without them, or one is damaged."""
-    from rocm_guide.cli.lessons import introductions
-    from rocm_guide.common.base import GuideError
-
     try:
         return introductions()
     except (GuideError, OSError):

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cdna.cli.options import JSON, between
+from cdna.cli.output import PlainConsole
 
 __all__ = ["doctor"]
 
@@ -23,7 +24,6 @@ def doctor(
 
     Exit code 1 if anything is [FAIL], else 0.
     """
-    from cdna.cli.output import PlainConsole
     from rocm_guide.observe.doctor.diagnosis import checks_as_dict, diagnose
 
     checks = diagnose(timeout=timeout)

@@ -6,7 +6,7 @@ from __future__ import annotations
 __all__ = ["EXAMPLES"]
 
 EXAMPLES: dict[str, list[tuple[str, str]]] = {
-    "list": [("rocm-guide list", "number, title, time and memory"), ("rocm-guide list --json", "for a program")],
+    "list": [("rocm-guide list", "number, title, time and memory")],
     "run": [
         ("rocm-guide run 01 02 --jobs 2", "two notebooks at a time"),
         ("rocm-guide run 02 -p MODEL random:llama-2-7b --out runs/7b", "with a parameter of your own"),
@@ -14,7 +14,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide run --resume", "only what is missing, failed or stale"),
     ],
     "lab": [("rocm-guide lab", "open the course"), ("rocm-guide lab -- --no-browser --port 9000", "on a server")],
-    "doctor": [("rocm-guide doctor", "each finding with its fix"), ("rocm-guide doctor --json", "for a program")],
+    "doctor": [("rocm-guide doctor", "each finding with its fix")],
     "copy": [
         ("rocm-guide copy finetune.lora.LoRALinear --out lora_linear.py", "one helper as a file"),
         ("rocm-guide copy 02 --out train.py", "what notebook 02 does, as a script"),
@@ -25,10 +25,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide fit llama-3-8b --method lora --batch 4 --seq 4096", "LoRA on one"),
         ("rocm-guide fit llama-3-70b --method serve --batch 32 --json", "serving, for a program"),
     ],
-    "passport": [
-        ("rocm-guide passport my-model", "figures of every stage, and what it says before and after"),
-        ("rocm-guide passport my-model --json", "for a program"),
-    ],
+    "passport": [("rocm-guide passport my-model", "figures of every stage, and what it says before and after")],
     "serve": [
         ("rocm-guide serve runs/my-model", "on a free port of this machine"),
         ("rocm-guide serve runs/my-adapter --port 8000", "merged into its base, or beside it in vLLM"),
@@ -60,7 +57,6 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "tunable": [("rocm-guide tunable plan random:llama-3-8b --batch 8", "what to tune")],
     "tunable plan": [
         ("rocm-guide tunable plan random:llama-3-70b --batch 8 --prompt 1:64 --out untuned.csv", "a file to tune"),
-        ("rocm-guide tunable plan random:llama-3-8b --json", "for a program"),
         ("rocm-guide tunable plan llama-3-8b --batch 8 --covers a8w8_tuned_gemm.csv", "what AITER's file covers"),
         ("rocm-guide tunable plan random:llama-2-7b --covers tunableop_results0.csv", "is every product tuned?"),
     ],
@@ -75,10 +71,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("rocm-guide trace record --out step.json.gz train.py --steps 3", "a script and its arguments"),
         ("rocm-guide trace record -m package.train --steps 3", "a module"),
     ],
-    "trace summary": [
-        ("rocm-guide trace summary trace.json.gz --top 20", "slices, kernels, idle gaps"),
-        ("rocm-guide trace summary trace.json.gz --json", "for a program"),
-    ],
+    "trace summary": [("rocm-guide trace summary trace.json.gz --top 20", "slices, kernels, idle gaps")],
     "trace compare": [("rocm-guide trace compare before.json.gz after.json.gz --by kernel", "the largest first")],
     "trace kernels": [("rocm-guide trace kernels kernel_trace.csv --gpu MI300X --dtype fp8", "with the roofline")],
     "trace counters": [("rocm-guide trace counters SQ_WAVES", "what a hardware counter means")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,8 @@ import typer
 
 from cdna.cli.options import JSON, existing_folder
 from cdna.cli.output import say
+from rocm_guide.cli.symptoms import all_symptoms
+from rocm_guide.cli.symptoms import explain as look_up
 
 if TYPE_CHECKING:
     from rocm_guide.observe.debugging.faults.dmesg import LogFault
@@ -49,8 +52,6 @@ def log(
     as_json: JSON = False,
 ) -> None:
     """Find GPU faults in a log and say what each means."""
-    from dataclasses import asdict
-
     from rocm_guide.observe.debugging.faults.dmesg import read_log
 
     found = read_log(file)
@@ -84,10 +85,6 @@ def explain(
     as_json: JSON = False,
 ) -> None:
     """Look an error up in the symptom tables of all notebooks: its cause and its fix."""
-    from dataclasses import asdict
-
-    from rocm_guide.cli.symptoms import all_symptoms
-    from rocm_guide.cli.symptoms import explain as look_up
     from rocm_guide.observe.debugging.faults.dmesg import scan_log
 
     said = sys.stdin.read(LONGEST) if text == ["-"] else " ".join(text)[:LONGEST]

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cdna.cli.output import say
-from rocm_guide.common.base import shown
+from cdna.cli.output import announced, say
+from rocm_guide.common.base import GuideError, shown, write_bytes
 
 if TYPE_CHECKING:
     from rocm_guide.models.memory_planner import Fit
@@ -60,10 +61,7 @@ def fit(
     plot: Annotated[Path | None, typer.Option(help="Write the stacked plot to this PNG or SVG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
-    """Count the bytes of one GPU at the peak, by part;
-    say whether they fit, and the largest batch that does. Exit code 1: no.
-    """
-    from cdna.cli.output import announced
+    """Count the bytes of one GPU at the peak, by part, and the largest batch that fits. Exit code 1: it does not."""
     from rocm_guide.models.families import has_formula
     from rocm_guide.models.memory_planner import fit as plan_fit
     from rocm_guide.models.sizes import sizes_of
@@ -97,7 +95,12 @@ def fit(
         if seq is None:
             work = replace(work, seq=min(SEQ, sizes_of(fields).positions or SEQ))
         plan = plan_fit(fields, work, gpu=gpu, count=count, fsdp=fsdp, memory_gb=memory)
-    placement = _placement(model, plan, strategy) if strategy else None
+    placement = None
+    if strategy:
+        from rocm_guide.models.load import meta_model
+        from rocm_guide.models.placement import plan_placement
+
+        placement = plan_placement(meta_model(model).bfloat16(), [plan.budget] * plan.count, strategy)
     if plot is not None:
         _draw(plan, model, plot)
     if as_json:
@@ -132,35 +135,12 @@ def _check_options(work: Workload, fsdp: bool, device_map: str | None) -> None:
         )
 
 
-def _placement(model: str, plan: Fit, strategy: str) -> Placement:
-    from rocm_guide.models.load import meta_model
-    from rocm_guide.models.placement import plan_placement
-
-    return plan_placement(meta_model(model).bfloat16(), [plan.budget] * plan.count, strategy)
-
-
 def _as_dict(plan: Fit, model: str, placement: Placement | None) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    found = {
-        "model": model,
-        "gpu": plan.gpu,
-        "count": plan.count,
-        "fsdp": plan.fsdp,
-        "weights": plan.stored_as,
-        "work": asdict(plan.work),
-        "parts_bytes": plan.parts,
-        "overhead_bytes": plan.overhead,
-        "peak_bytes": plan.peak,
-        "reserved_bytes": plan.reserved,
-        "total_bytes": plan.total,
-        "budget_bytes": plan.budget,
-        "allowed_bytes": plan.allowed,
-        "moments_bytes": plan.moments,
-        "moment": plan.moment,
-        "fits": plan.fits,
-        "largest_batch": plan.largest_batch,
-    }
+    sizes = ("parts", "overhead", "peak", "reserved", "total", "budget", "allowed", "moments")
+    found: dict[str, Any] = {"model": model, "gpu": plan.gpu, "count": plan.count, "fsdp": plan.fsdp}
+    found |= {"weights": plan.stored_as, "work": asdict(plan.work)}
+    found |= {f"{name}_bytes": getattr(plan, name) for name in sizes}
+    found |= {"moment": plan.moment, "fits": plan.fits, "largest_batch": plan.largest_batch}
     if placement:
         found["device_map"] = placement.device_map
         found["map_bytes"] = {str(device): used for device, used in placement.used.items()}
@@ -196,12 +176,9 @@ def _print(plan: Fit, model: str, placement: Placement | None, fields: dict[str,
 
 
 def _draw(plan: Fit, model: str, path: Path) -> None:
-    import io
-
     import matplotlib
 
     matplotlib.use("Agg")
-    from rocm_guide.common.base import write_bytes
     from rocm_guide.models.memory_planner import draw_fit
 
     ax = draw_fit({f"{model}\n{plan.work.method}": plan})
@@ -225,7 +202,6 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
     First what needs nothing more: recomputing activations, sharding over the GPUs at hand, then both. Then adapters
     instead of all weights, and more GPUs. Every change is tried as it is written.
     """
-    from rocm_guide.common.base import GuideError
     from rocm_guide.models.memory_planner import fit as plan_fit
 
     work = plan.work
@@ -256,7 +232,9 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
         texts = [f"--method {method}{text}" for text, change in changes if fits(**adapter, **change)]
         options += texts[:1] if method != work.method else []
     shards = " --fsdp" if training else ""
-    for count in [c for c in _COUNTS if c > plan.count] if not _here(options) else ():
+    # Such a change keeps the method and the number of GPUs: then more GPUs are no news.
+    here = any(option.startswith(("--checkpointing", "--fsdp")) for option in options)
+    for count in [c for c in _COUNTS if c > plan.count] if not here else ():
         found = [text for text, change in changes if fits(count=count, fsdp=bool(shards), **change)]
         if found:
             options.append(f"--count {count}{shards}{found[0]}")
@@ -265,8 +243,3 @@ def advice_for(plan: Fit, fields: dict[str, Any]) -> str:
         options.append(f"--seq {max(2**k for k in range(work.seq.bit_length()) if fits(seq=2**k))}")
     fix = f"these would: {', '.join(options)}" if options else "take a smaller model, or a GPU with more memory"
     return f"not even one row does; {fix}"
-
-
-def _here(options: list[str]) -> bool:
-    # Such a change keeps the method and the number of GPUs: then more GPUs are no news.
-    return any(option.startswith(("--checkpointing", "--fsdp")) for option in options)

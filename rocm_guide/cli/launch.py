@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cdna.cli.options import OutFile, between, choice
+from cdna.cli.output import write_or_print
 
 __all__ = ["launch"]
 
@@ -34,7 +35,6 @@ def launch(
 
     What stands behind -- is your own program with its arguments; it takes the place of the course's.
     """
-    from cdna.cli.output import write_or_print
     from rocm_guide.finetune.nodes import launch_file
 
     write_or_print(launch_file(kind, nodes=nodes, gpus=gpus, time=time, program=program or ()), out)

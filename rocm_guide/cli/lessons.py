@@ -8,12 +8,11 @@ the run whose outputs it carries. Nothing is kept in a second place.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,32 +46,11 @@ PARTS = {
     "3": "Kernels",
     "4": "When something is wrong",
 }
-#: Notebooks were numbered anew on 2026-11-27, in parts of ten: topic -> the number before.
-_BEFORE = {
-    "torchtune": "05",
-    "gptq": "06",
-    "awq": "07",
-    "bitsandbytes": "08",
-    "flash_attention": "09",
-    "torch_compile": "10",
-    "tunableop": "11",
-    "serving": "12",
-    "mi300x_architecture": "13",
-    "triton_tuning": "14",
-    "triton_occupancy": "15",
-    "ir_and_isa": "16",
-    "row_kernels": "17",
-    "gemm_kernels": "18",
-    "fused_fp8_kernels": "19",
-    "attention_kernels": "20",
-    "composable_kernel": "21",
-    "smoothquant_int8": "22",
-    "profiling": "23",
-    "debugging_faults": "24",
-    "system_tuning": "25",
-    "kernel_dojo": "26",
-    "inside_a_wave": "27",
-}
+#: Notebooks were numbered anew on 2026-11-27, in parts of ten: topic -> the number before, from 05 on.
+_MOVED = """torchtune gptq awq bitsandbytes flash_attention torch_compile tunableop serving mi300x_architecture
+triton_tuning triton_occupancy ir_and_isa row_kernels gemm_kernels fused_fp8_kernels attention_kernels composable_kernel
+smoothquant_int8 profiling debugging_faults system_tuning kernel_dojo inside_a_wave"""
+_BEFORE = {topic: f"{number:02}" for number, topic in enumerate(_MOVED.split(), 5)}
 _FILE = re.compile(r"(\d{2})_([a-z0-9_]+)\.ipynb")
 
 
@@ -200,8 +178,7 @@ def _read_lesson(path: Path) -> Lesson:
 
 
 def notebooks_folder(start: Path | None = None) -> Path:
-    """Return the course's ``notebooks`` folder:
-    seen from the current folder upward, else that of the installed package.
+    """Return the course's ``notebooks`` folder, from the current folder upward, else that of the installed package.
 
     A clone has it beside the package, a wheel has a copy of it inside.
 
@@ -220,9 +197,6 @@ def notebooks_folder(start: Path | None = None) -> Path:
 
 def catalogue(folder: Path | None = None) -> list[Lesson]:
     """Return all notebooks in reading order.
-
-    Args:
-        folder: where the notebooks are; found by :func:`notebooks_folder` if left out.
 
     Raises:
         GuideError: no notebooks, a file that is none, or two with one number.
@@ -273,79 +247,29 @@ def find_lessons(wanted: Sequence[str], lessons: Iterable[Lesson]) -> list[Lesso
     return sorted(chosen, key=lambda x: x.number) if wanted else lessons
 
 
-_NUMBER = re.compile(r"(\d{2})_(\w+)\.ipynb")
-_PACKAGE, _TOOLKIT = "rocm_guide.", "cdna."
+_IMPORT = re.compile(r"^ *from ((?:rocm_guide|cdna)[.\w]*) import (?:\(([^)]*)\)|(.*))", re.M)
 
 
 def introductions(folder: Path | None = None) -> dict[str, str]:
-    """Return what the notebooks import from the course and from cdna,
-    each with the number and topic of the first that does.
+    """Return what the notebooks import from the course and from cdna, each with the first that does: "17 (tunableop)".
 
-    A name stands as the cell writes it: ``tune.tunableop.plan`` if it comes from the room's face,
-    ``tune.tunableop.planner.plan`` if from the module.
-
-    Args:
-        folder: where the notebooks are; found by :func:`~rocm_guide.cli.lessons.notebooks_folder` if left out.
-
-    Returns:
-        dotted name without ``rocm_guide.`` -> for example ``"17 (tunableop)"``.
-
-    Raises:
-        GuideError: no notebooks, or one that cannot be read.
+    A name stands as the cell writes it, without ``rocm_guide.``: ``tune.tunableop.plan`` if it comes from the room's
+    face, ``tune.tunableop.planner.plan`` if from the module.
     """
     first: dict[str, str] = {}
-    for path in sorted((folder or notebooks_folder()).glob("[0-9]*.ipynb")):
-        match = _NUMBER.fullmatch(path.name)
-        if match is None:
-            continue
-        for name in _imported(path):
-            first.setdefault(name, f"{match[1]} ({match[2]})")
+    for lesson in catalogue(folder):
+        cells = [c for c in read_notebook(lesson.path)["cells"] if c.get("cell_type") == "code"]
+        for module, several, one in (found for c in cells for found in _IMPORT.findall(cell_source(c))):
+            for name in re.findall(r"(\w+)(?: as \w+)?", several or one):
+                place = f"{module}.{name}".removeprefix("rocm_guide.")
+                first.setdefault(place, f"{lesson.number} ({lesson.topic})")
     return first
 
 
 def notebook_of(helper: str, found: dict[str, str]) -> str:
-    """Return the notebook among ``found`` (of :func:`introductions`) that introduces ``helper``;
-    empty if there is none.
+    """Return the notebook among ``found`` (of :func:`introductions`) that introduces ``helper``, imported from its
+    module or from the face of a room around it; empty if there is none.
     """
-    return min((found[n] for n in _import_names(helper) if n in found), default="")
-
-
-def _import_names(helper: str) -> Iterator[str]:
-    """Yield the names under which ``helper`` can be imported: from its module, or from the face of a room around it."""
-    *rooms, name = helper.removeprefix(_PACKAGE).split(".")
-    return (".".join([*rooms[:depth], name]) for depth in range(len(rooms), -1, -1))
-
-
-def _imported(path: Path) -> Iterator[str]:
-    """Yield the names that a notebook's code cells import from this package,
-    and attributes of modules that they import.
-    """
-    aliases: dict[str, str] = {}
-    for cell in read_notebook(path)["cells"]:
-        source = cell_source(cell)
-        if cell.get("cell_type") != "code" or not (
-            "rocm_guide" in source or "cdna" in source or any(f"{alias}." in source for alias in aliases)
-        ):
-            continue
-        lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
-        try:
-            tree = ast.parse("\n".join(lines))
-        except SyntaxError as e:
-            raise GuideError(f"{path.name}: a cell is not Python ({e}); correct it") from e
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith((_PACKAGE, _TOOLKIT)):
-                module = f"{node.module}.".removeprefix(_PACKAGE)
-                for alias in node.names:
-                    aliases[alias.asname or alias.name] = module + alias.name
-                    yield module + alias.name
-            elif isinstance(node, ast.Import):
-                aliases.update(
-                    {
-                        a.asname: a.name.removeprefix(_PACKAGE)
-                        for a in node.names
-                        if a.asname and a.name.startswith((_PACKAGE, _TOOLKIT))
-                    }
-                )
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
-                yield f"{aliases[node.value.id]}.{node.attr}"
+    *rooms, name = helper.removeprefix("rocm_guide.").split(".")
+    names = (".".join([*rooms[:depth], name]) for depth in range(len(rooms), -1, -1))
+    return min((found[n] for n in names if n in found), default="")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import sys
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cdna.cli.options import JSON
+from cdna.cli.output import print_table
+from rocm_guide.cli.lessons import PARTS, catalogue, notebooks_folder
 from rocm_guide.cli.options import notebook_numbers
 from rocm_guide.common.base import GuideError, shown
 
@@ -31,31 +34,19 @@ Numbers = Annotated[
 
 def list_(notebooks: Folder = None, as_json: JSON = False) -> None:
     """List the notebooks: number, title, time and memory of their stored run, and whether its outputs are fresh."""
-    from rocm_guide.cli.lessons import PARTS, catalogue
-
     lessons = catalogue(notebooks)
     if as_json:
         import json
 
+        said = ("number", "topic", "title", "seconds", "peak_mib", "covers")
         rows = [
-            {
-                "number": x.number,
-                "part": PARTS.get(x.number[0], ""),
-                "topic": x.topic,
-                "title": x.title,
-                "path": str(x.path),
-                "seconds": x.seconds,
-                "peak_mib": x.peak_mib,
-                "covers": x.covers,
-                "hardware": x.stamp.get("hardware"),
-                "outputs": _state(x),
-            }
+            {name: getattr(x, name) for name in said}
+            | {"part": PARTS.get(x.number[0], ""), "path": str(x.path)}
+            | {"hardware": x.stamp.get("hardware"), "outputs": _state(x)}
             for x in lessons
         ]
         typer.echo(json.dumps(rows, indent=1))
         return
-    from cdna.cli.output import print_table
-
     table: list[tuple[str, ...]] = [("NN", "notebook", "time", "memory", "covers", "outputs")]
     part = ""
     for x in lessons:
@@ -77,10 +68,6 @@ def lab(
     notebooks: Folder = None,
 ) -> None:
     """Open the notebooks in JupyterLab, with this Python as their kernel."""
-    import importlib.util
-
-    from rocm_guide.cli.lessons import notebooks_folder
-
     folder = notebooks or notebooks_folder()
     if not folder.is_dir():
         raise GuideError(f"{folder}: no such folder; name the one that holds the NN_topic.ipynb files")

@@ -13,6 +13,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from cdna.cli.options import between, choice
+from cdna.cli.output import announced
+from rocm_guide.common.base import shown
 from rocm_guide.serve.door import KEY, is_loopback
 from rocm_guide.serve.server import ENGINES
 
@@ -38,8 +40,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="A free one if it is left out.", callback=between(1, 65535))] = None,
     device: Annotated[str, typer.Option(help="Of transformers serve: auto, cpu, cuda:0.")] = "auto",
     cache_tokens: Annotated[
-        int | None,
-        typer.Option(help="KV cache of transformers serve, in tokens; 4096 on a CPU.", callback=between(32)),
+        int | None, typer.Option(help="KV cache of transformers serve, in tokens; 4096 on a CPU.", callback=between(32))
     ] = None,
     key: Annotated[
         str,
@@ -57,8 +58,6 @@ def serve(
     An adapter is merged into a copy of its base first where the server takes no adapters. Exit code 2: it could not be
     started; 1: it ended by itself.
     """
-    from cdna.cli.output import announced
-    from rocm_guide.common.base import shown
     from rocm_guide.finetune.run_folder import runs_folder
     from rocm_guide.serve.server import start_server
 

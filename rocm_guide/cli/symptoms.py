@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,11 +55,7 @@ def rows_of(text: str, where: str) -> Iterator[Symptom]:
 
 
 def all_symptoms(folder: Path | None = None) -> list[Symptom]:
-    """Return every row of the notebooks' tables, then those of docs/troubleshooting.md where a clone has it.
-
-    Args:
-        folder: of the notebooks; the course's own by default.
-    """
+    """Return every row of the notebooks' tables, then those of docs/troubleshooting.md where a clone has it."""
     found: list[Symptom] = []
     page = None
     for lesson in catalogue(folder):
@@ -82,8 +79,6 @@ def explain(text: str, symptoms: Sequence[Symptom], most: int = 3) -> list[Sympt
 
     Args:
         text: what was printed, with as much around it as there is.
-        symptoms: from :func:`all_symptoms`.
-        most: rows to return.
 
     >>> rows = [Symptom("a", "`out of resource: shared memory`", "", ""), Symptom("b", "the port is in use", "", "")]
     >>> [row.where for row in explain("OutOfResources: out of resource: shared memory, Required: 9", rows)]
@@ -94,7 +89,8 @@ def explain(text: str, symptoms: Sequence[Symptom], most: int = 3) -> list[Sympt
     said = _plain(text).strip()
     words = set(_WORD.findall(said))
     known = [set(_WORD.findall(_plain(row.symptom))) for row in symptoms]
-    weight = _rarity(known)
+    count = Counter(word for own in known for word in own)
+    weight = {word: math.log(1 + len(known) / n) for word, n in count.items()}
     scored = []
     for n, (row, own) in enumerate(zip(symptoms, known, strict=True)):
         quoted = ["".join(pair) for pair in _QUOTED.findall(row.symptom)]
@@ -107,12 +103,3 @@ def explain(text: str, symptoms: Sequence[Symptom], most: int = 3) -> list[Sympt
         if literal or share >= ENOUGH:
             scored.append((-literal, -share, n, row))
     return [row for *_, row in sorted(scored, key=lambda s: s[:3])[:most]]
-
-
-def _rarity(known: Iterable[set[str]]) -> dict[str, float]:
-    sets = list(known)
-    count: dict[str, int] = {}
-    for own in sets:
-        for word in own:
-            count[word] = count.get(word, 0) + 1
-    return {word: math.log(1 + len(sets) / n) for word, n in count.items()}

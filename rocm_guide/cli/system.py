@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    help="System settings of an MI300X machine: check, set, reset.",
+    no_args_is_help=True, add_completion=False, help="System settings of an MI300X machine: check, set, reset."
 )
 
 _STATE = typer.Option(

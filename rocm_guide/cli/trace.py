@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
+import traceback
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +16,7 @@ import typer
 
 from cdna.cli.options import JSON, Top, choice, out_file
 from cdna.cli.output import say, working
-from rocm_guide.common.base import shown
+from rocm_guide.common.base import GuideError, shown
 
 if TYPE_CHECKING:
     from rocm_guide.observe.profiling.torch_trace.summary import TraceSummary
@@ -36,8 +40,6 @@ def record(
     The exit code is the script's own; a script that fails is summarised up to there. One that starts torch.profiler
     itself is refused: a process can have only one.
     """
-    import sys
-
     from rocm_guide.observe.profiling.torch_trace.recording import NestedProfilerError, only_profiler, record_block
     from rocm_guide.observe.profiling.torch_trace.summary import summarize
 
@@ -48,7 +50,10 @@ def record(
     try:
         file = _module_file(script) if module else _script_file(script)
         with record_block(out), only_profiler(script):
-            _run(script, module)
+            if module:
+                runpy.run_module(script, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(script, run_name="__main__")
     except NestedProfilerError:
         if not there:
             out.unlink(missing_ok=True)
@@ -66,18 +71,7 @@ def record(
     raise typer.Exit(code)
 
 
-def _run(script: str, module: bool) -> None:
-    import runpy
-
-    if module:
-        runpy.run_module(script, run_name="__main__", alter_sys=True)
-    else:
-        runpy.run_path(script, run_name="__main__")
-
-
 def _script_file(script: str) -> str:
-    from rocm_guide.common.base import GuideError
-
     if not Path(script).is_file():
         module = ".".join(Path(script).with_suffix("").parts)
         hint = f"; for a module: rocm-guide trace record -m {module}" if not script.endswith(".py") else ""
@@ -87,10 +81,6 @@ def _script_file(script: str) -> str:
 
 def _module_file(name: str) -> str:
     """Return the file that ``python -m name`` runs."""
-    from importlib.util import find_spec
-
-    from rocm_guide.common.base import GuideError
-
     try:
         spec = find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -104,8 +94,6 @@ def _module_file(name: str) -> str:
 
 def _show_failure(error: Exception, script: str) -> int:
     """Print the script's traceback without the frames of this command; 1, the exit code. Raises what is not its own."""
-    import traceback
-
     inside = error.__traceback__
     while inside is not None and inside.tb_frame.f_code.co_filename != script:
         inside = inside.tb_next
@@ -193,13 +181,6 @@ def compare(
         say(f"{r.a_us / 1e3:>10,.3f} {r.b_us / 1e3:>10,.3f} {r.saved_us / 1e3:>10,.3f}  {r.name[:90]}")
 
 
-def _check_roofline(name: str, dtype: str) -> None:
-    """Check, before a large file is read, that there is such a GPU and that it has a unit for this type."""
-    from cdna.predict.specs import gpu
-
-    gpu(name).peak_tflops(dtype)
-
-
 @app.command()
 def kernels(
     file: Annotated[Path, typer.Argument(help="rocprofv3 CSV or database; rocprof or rocprof-compute CSV.")],
@@ -209,9 +190,10 @@ def kernels(
     as_json: JSON = False,
 ) -> None:
     """List the longest kernels of an AMD profiler's file; with counters also their place under the roofline."""
+    from cdna.predict import specs
     from rocm_guide.observe.profiling.amd.reader import counter_sums, read_profile, roofline_rows
 
-    _check_roofline(gpu, dtype)
+    specs.gpu(gpu).peak_tflops(dtype)  # no such GPU, or none of its units: said before a large file is read
     with working(f"reading {file.name}"):
         found = read_profile(file)
     points = roofline_rows(found, gpu=gpu, dtype=dtype)[:top]

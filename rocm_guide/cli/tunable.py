@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cdna.cli.options import JSON, OutFile, between, choice, out_file
-from cdna.cli.output import say, write_or_print
+from cdna.cli.output import announced, say, write_or_print
 from rocm_guide.cli.options import model_names
-from rocm_guide.common.base import shown, write_text
+from rocm_guide.common.base import GuideError, shown, write_text
 
 if TYPE_CHECKING:
     from rocm_guide.tune.tunableop.coverage import Coverage
@@ -36,8 +37,6 @@ def lengths_of(text: str) -> list[int]:
     >>> lengths_of("1:3"), lengths_of("5,12")
     ([1, 2, 3], [5, 12])
     """
-    from rocm_guide.common.base import GuideError
-
     try:
         if ":" in text:
             first, last = (int(part) for part in text.split(":"))
@@ -84,8 +83,7 @@ def plan_command(
     pad: Annotated[int, typer.Option(help="Pad prompts to a multiple of this.", callback=between(1, LONGEST))] = 1,
     cache: Annotated[str, typer.Option(help="dynamic or static.")] = "dynamic",
     dtype: Annotated[
-        str,
-        typer.Option(help="float32, float16 or bfloat16.", callback=choice("float32", "float16", "bfloat16")),
+        str, typer.Option(help="float32, float16 or bfloat16.", callback=choice("float32", "float16", "bfloat16"))
     ] = "bfloat16",
     attention: Annotated[str, typer.Option(help="sdpa (fused kernels) or eager (matrix products).")] = "sdpa",
     covers: Annotated[
@@ -102,14 +100,11 @@ def plan_command(
     ] = 1,
     gpu: Annotated[str, typer.Option(help="With --covers: the GPU that is to use the file.")] = "MI300X",
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", parser=out_file, metavar="FILE", help="Write the untuned file here."),
+        Path | None, typer.Option("--out", "-o", parser=out_file, metavar="FILE", help="Write the untuned file here.")
     ] = None,
     as_json: JSON = False,
 ) -> None:
     """List every matrix product that a model asks for in prefill and decoding, without weights and without a GPU."""
-    from cdna.cli.output import announced
-    from rocm_guide.common.base import GuideError
     from rocm_guide.models.sources import config_fields
 
     if attention not in ("sdpa", "eager"):
@@ -173,14 +168,9 @@ def _print_coverage(file: TunedElsewhere, result: Coverage, name: str, model: st
     from rocm_guide.tune.tunableop.tuned_elsewhere import KINDS
 
     if as_json:
+        shown_of = ("line", "choice", "us")
         rows = [
-            {
-                "product": one.what,
-                "line": one.row.line if one.row else None,
-                "choice": one.row.choice if one.row else None,
-                "us": one.row.us if one.row else None,
-                "note": one.note,
-            }
+            {"product": one.what, **{name: getattr(one.row, name, None) for name in shown_of}, "note": one.note}
             for one in result.asked
         ]
         summary = {"kind": file.kind, "lines": len(file.rows), "covered": result.covered, "products": len(rows)}
@@ -199,8 +189,7 @@ def _print_coverage(file: TunedElsewhere, result: Coverage, name: str, model: st
 
 
 def contents(file: TuningFile) -> dict[str, Any]:
-    """Return validators, tuned products with solution and time, lines that wait for tuning,
-    and what was odd about the file.
+    """Return validators, tuned products with solution and time, lines that wait for tuning, and the file's problems.
 
     >>> from rocm_guide.tune.tunableop.files import parse_text
     >>> contents(parse_text("GemmTunableOp_Half_TN,tn_8_4_2,Default,0.5\\n"))["tuned"]
@@ -218,8 +207,6 @@ def check(
     as_json: JSON = False,
 ) -> None:
     """Check whether a file is well formed, and whether PyTorch on this machine would accept it."""
-    import importlib.util
-
     from rocm_guide.common.host import gpu_possible
     from rocm_guide.tune.tunableop.files import explain_validators, read_file
     from rocm_guide.tune.tunableop.gemm import describe_gemm
@@ -283,8 +270,6 @@ def tune_command(
     as_json: JSON = False,
 ) -> None:
     """Tune every product of a file on one GPU or several; interrupt it and call it again, it goes on."""
-    from cdna.cli.output import announced
-    from rocm_guide.common.base import GuideError
     from rocm_guide.common.host import gpu_possible
     from rocm_guide.tune.tunableop.files import missing, read_file
     from rocm_guide.tune.tunableop.tuning import tune_file

@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The base of every room: errors in one line, this machine's device and its one clock, plots, drawings.
 
-In reading order:
-
-- ``drawing``: A drawing without axes, and what is drawn on it: boxes, arrows, grids.
-- ``drawn_models``: Drawings of models: LoRA and a linear layer, heads and their masks, layers on several GPUs.
-- ``drawn_gpus``: Pictures of a GPU drawn from its specification: a wave and its registers, a compute unit, dies and
-  memory.
+In reading order: ``base``, ``host``, ``device``, ``installation``, ``plots``, ``drawing``, ``drawn_models``,
+``drawn_gpus``.
 """
 
 from typing import TYPE_CHECKING
@@ -38,34 +34,4 @@ if TYPE_CHECKING:
         draw_stages,
     )
 
-__all__ = [
-    "arrow",
-    "box",
-    "canvas",
-    "draw_attention",
-    "draw_banks",
-    "draw_block",
-    "draw_budget",
-    "draw_compute_unit",
-    "draw_crossings",
-    "draw_flash_tiles",
-    "draw_gpu",
-    "draw_heads",
-    "draw_lane_map",
-    "draw_linear",
-    "draw_lora",
-    "draw_owners",
-    "draw_programs",
-    "draw_score_blocks",
-    "draw_stages",
-    "draw_wave",
-    "draw_waves",
-    "grid",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    "drawing",
-    "drawn_models",
-    "drawn_gpus",
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

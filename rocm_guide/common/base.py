@@ -7,7 +7,7 @@ All but the course's own folders stands in :mod:`cdna.base`; :class:`GuideError`
 
 from __future__ import annotations
 
-import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,27 +69,10 @@ def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _SETTING = "ROCM_GUIDE_CACHE"
 
 
-def cache_folder() -> Path:
-    """Return where the course keeps what it builds: ``ROCM_GUIDE_CACHE``, else ``rocm-guide`` in the user's cache."""
-    return _cache_folder("rocm-guide")
-
-
-def check_private(path: str | os.PathLike[str]) -> Path:
-    """Check as :func:`cdna.base.check_private` that nobody else can have written ``path``; return it.
-
-    Raises:
-        GuideError: somebody else could have put it there; nothing was read.
-    """
-    return _check_private(path, _SETTING)
-
-
-def own_folder(path: str | os.PathLike[str]) -> Path:
-    """Make a folder that only this user can enter, unless it is there; see :func:`cdna.base.own_folder`.
-
-    Raises:
-        GuideError: it cannot be made, or others can write to it.
-    """
-    return _own_folder(path, _SETTING)
+#: Those of :mod:`cdna.base` with the course's own folder and variable.
+cache_folder = partial(_cache_folder, "rocm-guide")
+check_private = partial(_check_private, setting=_SETTING)
+own_folder = partial(_own_folder, setting=_SETTING)
 
 
 def package_folder() -> Path:

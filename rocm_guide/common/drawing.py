@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from rocm_guide.common.plots import PALETTE, house_style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["arrow", "box", "canvas", "grid"]
 
 
 def canvas(ax: Axes | None, width: float, height: float, title: str) -> Axes:
     """Return ``ax`` without axes; when it is None, a new figure of ``width`` x ``height`` inches."""
-    import matplotlib.pyplot as plt
-
     if ax is None:
         house_style()
         _, ax = plt.subplots(figsize=(width, height))
@@ -28,8 +26,6 @@ def canvas(ax: Axes | None, width: float, height: float, title: str) -> Axes:
 
 def box(ax: Axes, x: float, y: float, w: float, h: float, text: str, colour: str, size: float = 8.5) -> None:
     """Draw a tinted rectangle with its lower left corner at (x, y), in data coordinates, and text in its middle."""
-    from matplotlib.patches import Rectangle
-
     ax.add_patch(Rectangle((x, y), w, h, facecolor=colour + "33", edgecolor=colour, linewidth=1.1))
     ax.text(x + w / 2, y + h / 2, text, ha="center", va="center", fontsize=size)
 
@@ -49,13 +45,10 @@ def arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], text: 
 def grid(
     ax: Axes, x: float, y: float, w: float, h: float, rows: int, columns: int, colour_of: Callable[[int, int], str]
 ) -> None:
-    """Draw a rectangle cut into ``rows`` x ``columns`` cells;
-    ``colour_of(row, column)`` gives a colour, or "" for white.
+    """Draw a rectangle of ``rows`` x ``columns`` cells; ``colour_of(row, column)`` gives a colour, or "" for white.
 
     Row 0 is the upper one.
     """
-    from matplotlib.patches import Rectangle
-
     step_x, step_y = w / columns, h / rows
     for row in range(rows):
         for column in range(columns):

@@ -8,7 +8,12 @@ scale.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
 
 from cdna.explain.banks import BANKS, BankAccess
 from cdna.explain.operand_map import lane_map
@@ -18,10 +23,6 @@ from cdna.step.timeline import Timeline
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.drawing import arrow, box, canvas
 from rocm_guide.common.plots import PALETTE, bars, house_style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = [
     "draw_banks",
@@ -38,12 +39,10 @@ __all__ = [
 ]
 
 
-def draw_wave(spec: GpuSpec, ax: Axes | None = None) -> Axes:
-    """Draw one wave: its lanes side by side, vector registers below each lane,
-    and the scalar registers that all share.
-    """
+def draw_wave(spec: GpuSpec) -> Axes:
+    """Draw one wave: its lanes, the vector registers of each, and the scalar registers that all share."""
     most = 512 if spec.arch.startswith("gfx9") else 255
-    ax = canvas(ax, 7.2, 3.0, f"One wave of {spec.name}: {spec.lanes} lanes, one instruction at a time")
+    ax = canvas(None, 7.2, 3.0, f"One wave of {spec.name}: {spec.lanes} lanes, one instruction at a time")
     shown = 16
     for lane in range(shown):
         x = lane if lane < shown - 1 else lane + 0.9
@@ -63,14 +62,13 @@ def draw_wave(spec: GpuSpec, ax: Axes | None = None) -> Axes:
         "scalar registers: one value for the whole wave (addresses, loop counters)",
         PALETTE[2],
     )
-    ax.set_xlim(-2.6, shown + 1)
-    ax.set_ylim(-0.9, 4.2)
+    ax.set(xlim=(-2.6, shown + 1), ylim=(-0.9, 4.2))
     return ax
 
 
-def draw_compute_unit(spec: GpuSpec, ax: Axes | None = None) -> Axes:
+def draw_compute_unit(spec: GpuSpec) -> Axes:
     """Draw one compute unit: its SIMDs with their wave slots and registers, and the LDS and L1 that they share."""
-    ax = canvas(ax, 7.2, 3.6, f"One compute unit of {spec.name}: {spec.simds} SIMDs x {spec.max_waves} wave slots")
+    ax = canvas(None, 7.2, 3.6, f"One compute unit of {spec.name}: {spec.simds} SIMDs x {spec.max_waves} wave slots")
     for simd in range(spec.simds):
         x = simd * 3
         box(ax, x, 1.1, 2.8, 4.2, "", PALETTE[6])
@@ -82,14 +80,15 @@ def draw_compute_unit(spec: GpuSpec, ax: Axes | None = None) -> Axes:
     width = spec.simds * 3 - 0.2
     box(ax, 0, 0, width * 0.62, 0.95, f"LDS {spec.lds_kib} KiB (shared by a workgroup, yours to use)", PALETTE[2])
     box(ax, width * 0.64, 0, width * 0.36, 0.95, f"L1 {spec.l1_kib} KiB (automatic)", PALETTE[4])
-    ax.set_xlim(-0.2, width + 0.2)
-    ax.set_ylim(-0.2, 5.6)
+    ax.set(xlim=(-0.2, width + 0.2), ylim=(-0.2, 5.6))
     return ax
 
 
-def draw_gpu(spec: GpuSpec, ax: Axes | None = None) -> Axes:
+def draw_gpu(spec: GpuSpec) -> Axes:
     """Draw the whole GPU: dies with their compute units and L2, the last cache, and the memory."""
-    ax = canvas(ax, 7.2, 4.2, f"{spec.name}: {spec.dies} dies x {spec.units // spec.dies} compute units = {spec.units}")
+    ax = canvas(
+        None, 7.2, 4.2, f"{spec.name}: {spec.dies} dies x {spec.units // spec.dies} compute units = {spec.units}"
+    )
     columns = -(-spec.dies // 2) if spec.dies > 2 else spec.dies
     per_die = spec.units // spec.dies
     for die in range(spec.dies):
@@ -97,7 +96,10 @@ def draw_gpu(spec: GpuSpec, ax: Axes | None = None) -> Axes:
         box(ax, x, y, 4.0, 2.7, "", PALETTE[6])
         ax.text(x + 0.15, y + 2.45, f"die {die} (XCD)" if spec.arch.startswith("gfx") else f"die {die}", fontsize=8)
         for unit in range(per_die):
-            _square(ax, x + 0.15 + (unit % 13) * 0.285, y + 1.75 - (unit // 13) * 0.42)
+            corner = x + 0.15 + (unit % 13) * 0.285, y + 1.75 - (unit // 13) * 0.42
+            ax.add_patch(
+                Rectangle(corner, 0.24, 0.34, facecolor=PALETTE[0] + "55", edgecolor=PALETTE[0], linewidth=0.6)
+            )
         box(ax, x + 0.15, y + 0.1, 3.7, 0.5, f"L2 {spec.l2_mib / spec.dies:g} MiB", PALETTE[4], 8)
     width = columns * 4.2 - 0.2
     top = 4.6 - (-(-spec.dies // columns) - 1) * 2.9
@@ -105,15 +107,8 @@ def draw_gpu(spec: GpuSpec, ax: Axes | None = None) -> Axes:
         box(ax, 0, top - 0.9, width, 0.7, f"Infinity Cache {spec.l3_mib} MiB, shared by all dies", PALETTE[2])
     memory = f"memory {spec.memory_gib} GiB, {spec.bandwidth_tb_s:g} TB/s"
     box(ax, 0, top - (1.8 if spec.l3_mib else 0.9), width, 0.7, memory, PALETTE[1])
-    ax.set_xlim(-0.2, width + 0.2)
-    ax.set_ylim(top - 2.0, 7.5)
+    ax.set(xlim=(-0.2, width + 0.2), ylim=(top - 2.0, 7.5))
     return ax
-
-
-def _square(ax: Axes, x: float, y: float) -> None:
-    from matplotlib.patches import Rectangle
-
-    ax.add_patch(Rectangle((x, y), 0.24, 0.34, facecolor=PALETTE[0] + "55", edgecolor=PALETTE[0], linewidth=0.6))
 
 
 def draw_owners(owners: list[list[int]], *, title: str, what: str, ax: Axes | None = None) -> Axes:
@@ -121,10 +116,6 @@ def draw_owners(owners: list[list[int]], *, title: str, what: str, ax: Axes | No
 
     ``what`` names the owner in the legend, for example ``"wave"``.
     """
-    import matplotlib.pyplot as plt
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Patch
-
     if ax is None:
         house_style()
         _, ax = plt.subplots(figsize=(4.2, 3.2))
@@ -150,8 +141,6 @@ def draw_crossings(kernels: Mapping[str, tuple[int, int]], *, title: str, ax: Ax
 
     Args:
         kernels: name -> (times that it reads a matrix of the full size, times that it writes one).
-        title: of the drawing.
-        ax: where to draw; a new figure when None.
     """
     ax = canvas(ax, 7.2, 2.1, title)
     width = 2.4
@@ -162,33 +151,25 @@ def draw_crossings(kernels: Mapping[str, tuple[int, int]], *, title: str, ax: Ax
             ends = ((x, 0.7), (x, 1.6))
             arrow(ax, *(ends if n < reads else ends[::-1]))
     box(ax, 0, 0, max(len(kernels), 2) * width - 0.4, 0.7, "memory of the GPU", PALETTE[4], 9.5)
-    ax.set_xlim(-0.2, max(len(kernels), 5) * width)
-    ax.set_ylim(-0.1, 2.6)
+    ax.set(xlim=(-0.2, max(len(kernels), 5) * width), ylim=(-0.1, 2.6))
     return ax
 
 
-def draw_programs(
-    owners: Sequence[Sequence[int]], rows: int, columns: int, *, title: str, result: str = "", ax: Axes | None = None
-) -> Axes:
+def draw_programs(owners: Sequence[Sequence[int]], rows: int, columns: int, *, title: str, result: str = "") -> Axes:
     """Draw which program owns each element; what a mask keeps out, beyond ``rows`` x ``columns``, is hatched.
 
     Args:
         owners: the number of a program for each element of all blocks, row by row.
-        rows, columns: of the tensor.
-        title: of the drawing.
         result: where each row becomes one number, how it is called, for example "max"; drawn at the row's end.
-        ax: where to draw; a new figure when None.
 
     Raises:
         GuideError: the programs do not cover the tensor.
     """
-    from matplotlib.patches import Rectangle
-
     high, wide = len(owners), min(map(len, owners), default=0)
     if not (0 < rows <= high and 0 < columns <= wide):
         raise GuideError(f"rows={rows}, columns={columns}: the programs cover {high} x {wide}; launch enough of them")
     whole = wide + (3 if result else 0)
-    ax = canvas(ax, min(7.2, 0.5 * whole + 0.4), 0.42 * high + 0.6, title)
+    ax = canvas(None, min(7.2, 0.5 * whole + 0.4), 0.42 * high + 0.6, title)
     for row in range(high):
         for column in range(wide):
             owner, inside = owners[row][column], row < rows and column < columns
@@ -200,21 +181,14 @@ def draw_programs(
         if result and row < rows:
             arrow(ax, (wide + 0.1, 0.46 - row), (wide + 1, 0.46 - row))
             box(ax, wide + 1, -row, 1.9, 0.92, result, PALETTE[owners[row][0] % 6], 9)
-    ax.set_xlim(-0.1, whole + 0.1)
-    ax.set_ylim(0.9 - high, 1.1)
+    ax.set(xlim=(-0.1, whole + 0.1), ylim=(0.9 - high, 1.1))
     return ax
 
 
-def draw_block(elements: int, waves: int, lanes: int, item_bytes: int, *, ax: Axes | None = None) -> Axes:
+def draw_block(elements: int, waves: int, lanes: int, item_bytes: int) -> Axes:
     """Draw the block of one program over its waves, the lanes of a wave, and the elements of a lane.
 
     Neighbouring elements lie in one lane, as in the layout that Triton chooses for contiguous loads.
-
-    Args:
-        elements: of the block.
-        waves, lanes: of the program, and of each wave.
-        item_bytes: of one element.
-        ax: where to draw; a new figure when None.
 
     Raises:
         GuideError: the lanes cannot share the elements evenly.
@@ -223,7 +197,7 @@ def draw_block(elements: int, waves: int, lanes: int, item_bytes: int, *, ax: Ax
     if rest or not each:
         raise GuideError(f"elements={elements}: {waves * lanes} lanes cannot share them evenly")
     bits = 8 * item_bytes * each
-    ax = canvas(ax, 7.2, 2.7, f"One program: {elements:,} elements, {waves} waves of {lanes} lanes")
+    ax = canvas(None, 7.2, 2.7, f"One program: {elements:,} elements, {waves} waves of {lanes} lanes")
     width, lower = 12.0, 12.0 / 9
     part = width / waves
     for wave in range(waves):
@@ -239,8 +213,7 @@ def draw_block(elements: int, waves: int, lanes: int, item_bytes: int, *, ax: Ax
         last = n == shown - 1 and shown < each
         box(ax, n * width / shown, 0, width / shown, 1.1, "…" if last else f"element {n}", PALETTE[2], 8.5)
     ax.text(width / 2, -0.35, f"{each} x {8 * item_bytes} bits = {bits} bits for lane 0", ha="center", fontsize=9)
-    ax.set_xlim(-0.1, width + 0.1)
-    ax.set_ylim(-0.6, 5.2)
+    ax.set(xlim=(-0.1, width + 0.1), ylim=(-0.6, 5.2))
     return ax
 
 
@@ -256,8 +229,6 @@ _REASONS = {"vmcnt": "data", "lgkmcnt": "data", "result": "data", "barrier": "ba
 
 
 def _axes(ax: Axes | None, width: float, height: float) -> Axes:
-    import matplotlib.pyplot as plt
-
     if ax is None:
         house_style()
         _, ax = plt.subplots(figsize=(width, height))
@@ -271,9 +242,6 @@ def draw_lane_map(op: str, operand: str = "D", *, block: int = 0, ax: Axes | Non
     Raises:
         MapError: no such instruction, operand or block.
     """
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Patch
-
     m = lane_map(op, operand)
     m.holder(0, 0, block)
     lanes, elements = m.lanes[block], m.elements[block]
@@ -304,8 +272,6 @@ def draw_banks(access: BankAccess, *, title: str = "", ax: Axes | None = None) -
     A box holds the number of different words that the group wants from the bank, each of which takes a cycle; where
     it is one, the lane.
     """
-    from matplotlib.colors import ListedColormap
-
     groups = access.groups
     ax = _axes(ax, 7.2, 1.1 + 0.3 * max(4, len(groups)))
     words = [[len(banks.get(b, {})) for b in range(BANKS)] for banks in groups]
@@ -342,15 +308,7 @@ def draw_waves(models: Mapping[str, Timeline], cycles: int, *, most: int = 4) ->
 
     A panel begins where the first wave is in the middle of its instructions, so usually in the middle of a loop.
     Blank is a wave that waits for a unit or for its turn.
-
-    Args:
-        models: timelines by the title of their panel.
-        cycles: of the model that are shown.
-        most: waves that are shown at most.
     """
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Patch
-
     house_style()
     fig, axes = plt.subplots(len(models), 1, figsize=(8.6, 1.75 * len(models) + 0.6), sharex=True, squeeze=False)
     for ax, (title, model) in zip(axes[:, 0], models.items(), strict=True):

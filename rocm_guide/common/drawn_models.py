@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.drawing import arrow, box, canvas, grid
 from rocm_guide.common.plots import PALETTE
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = [
     "draw_attention",
@@ -26,11 +29,11 @@ __all__ = [
 ]
 
 
-def draw_lora(inputs: int, outputs: int, rank: int, ax: Axes | None = None) -> Axes:
+def draw_lora(inputs: int, outputs: int, rank: int) -> Axes:
     """Draw a frozen matrix of ``outputs`` x ``inputs`` numbers, and the two thin ones that LoRA trains. Notebook 01."""
     share = rank * (inputs + outputs) / (inputs * outputs)
     title = f"LoRA trains {rank * (inputs + outputs):,} numbers beside {inputs * outputs:,} ({share:.1%})"
-    ax = canvas(ax, 7.2, 3.0, title)
+    ax = canvas(None, 7.2, 3.0, title)
     thin = 0.55
     ax.text(-0.75, 1.5, "y  =", ha="center", va="center", fontsize=13)
     box(ax, 0, 0, 3, 3, f"W\n{outputs:,} x {inputs:,}\n\nfrozen", PALETTE[6], 9.5)
@@ -43,14 +46,13 @@ def draw_lora(inputs: int, outputs: int, rank: int, ax: Axes | None = None) -> A
     ax.text(-0.2, 1.5, "(", ha="center", va="center", fontsize=42)
     ax.text(9.2, 1.5, ")", ha="center", va="center", fontsize=42)
     ax.text(9.65, 1.5, "x", ha="center", va="center", fontsize=13)
-    ax.set_xlim(-1.2, 10.0)
-    ax.set_ylim(-1.0, 3.15)
+    ax.set(xlim=(-1.2, 10.0), ylim=(-1.0, 3.15))
     return ax
 
 
-def draw_linear(tokens: int, inputs: int, outputs: int, ax: Axes | None = None) -> Axes:
+def draw_linear(tokens: int, inputs: int, outputs: int) -> Axes:
     """Draw ``Y = X @ W.T`` of a linear layer: one row and one column make one number. The letters are those of BLAS."""
-    ax = canvas(ax, 7.2, 3.3, f"A linear layer is a GEMM: M = {outputs:,}, N = {tokens:,}, K = {inputs:,}")
+    ax = canvas(None, 7.2, 3.3, f"A linear layer is a GEMM: M = {outputs:,}, N = {tokens:,}, K = {inputs:,}")
     high, wide, deep = 1.5, 2.8, 2.2  # of X, of Y, of K
     y = 0.35
 
@@ -74,8 +76,7 @@ def draw_linear(tokens: int, inputs: int, outputs: int, ax: Axes | None = None) 
     box(ax, last, y, wide, high, "Y", PALETTE[2], 12)
     box(ax, last + wide * 0.7, y + high * 0.62, 0.16, 0.16, "", PALETTE[1])
     label(last + wide / 2, y - 0.28, f"{tokens:,} x {outputs:,}")
-    ax.set_xlim(-1.1, last + wide + 0.1)
-    ax.set_ylim(-0.3, 2.65)
+    ax.set(xlim=(-1.1, last + wide + 0.1), ylim=(-0.3, 2.65))
     return ax
 
 
@@ -87,9 +88,9 @@ def _in_row(colour: str, wanted: int, row: int, _column: int) -> str:
     return colour if row == wanted else ""
 
 
-def draw_attention(tokens: int = 6, d: int = 128, ax: Axes | None = None) -> Axes:
+def draw_attention(tokens: int = 6, d: int = 128) -> Axes:
     """Draw one causal head: queries times keys make a score for each pair, a softmax turns rows into weights of V."""
-    ax = canvas(ax, 7.2, 2.6, "One head: every token is compared with itself and those before it")
+    ax = canvas(None, 7.2, 2.6, "One head: every token is compared with itself and those before it")
 
     def tall(x: float, name: str, colour: str) -> None:
         box(ax, x, 0, 0.8, 2.4, name, colour, 11)
@@ -111,12 +112,11 @@ def draw_attention(tokens: int = 6, d: int = 128, ax: Axes | None = None) -> Axe
     tall(10.9, "V", PALETTE[2])
     ax.text(11.95, 1.2, "=", ha="center", va="center", fontsize=12)
     tall(12.2, "O", PALETTE[6])
-    ax.set_xlim(-0.1, 13.1)
-    ax.set_ylim(-0.85, 2.5)
+    ax.set(xlim=(-0.1, 13.1), ylim=(-0.85, 2.5))
     return ax
 
 
-def draw_heads(query_heads: int = 8, grouped: int = 2, d: int = 128, ax: Axes | None = None) -> Axes:
+def draw_heads(query_heads: int = 8, grouped: int = 2, d: int = 128) -> Axes:
     """Draw multi-head, grouped-query and multi-query attention: which query heads read which keys and values.
 
     Raises:
@@ -124,7 +124,7 @@ def draw_heads(query_heads: int = 8, grouped: int = 2, d: int = 128, ax: Axes | 
     """
     if grouped < 1 or query_heads % grouped:
         raise GuideError(f"grouped={grouped}: {query_heads} query heads need a divisor of {query_heads}")
-    ax = canvas(ax, 7.2, 2.7, "Who shares keys and values")
+    ax = canvas(None, 7.2, 2.7, "Who shares keys and values")
     left = 0.0
     for name, kv in (("MHA", query_heads), ("GQA", grouped), ("MQA", 1)):
         share = query_heads // kv
@@ -141,27 +141,24 @@ def draw_heads(query_heads: int = 8, grouped: int = 2, d: int = 128, ax: Axes | 
         size = f"cache: {2 * kv * d * 2:,} B"
         ax.text(left + query_heads / 2, -0.1, f"{size} a token and layer", ha="center", va="top", fontsize=8)
         left += query_heads + 1.5
-    ax.set_xlim(-0.2, left - 1.3)
-    ax.set_ylim(-0.7, 4.0)
+    ax.set(xlim=(-0.2, left - 1.3), ylim=(-0.7, 4.0))
     return ax
 
 
-def draw_flash_tiles(tiles: int = 5, row: int = 3, column: int = 1, ax: Axes | None = None) -> Axes:
-    """Draw one workgroup of flash attention: its tiles of Q, K and V come from HBM;
-    its tile of scores never goes there.
+def draw_flash_tiles(tiles: int = 5, row: int = 3, column: int = 1) -> Axes:
+    """Draw one workgroup of flash attention: tiles of Q, K and V come from HBM, its scores never go there.
 
     Args:
         tiles: rows and columns of tiles in the causal matrix of scores.
         row: the row of tiles that the workgroup computes.
         column: the tile it is at; left of the diagonal or on it.
-        ax: where to draw; a new figure when None.
 
     Raises:
         GuideError: a tile outside the matrix, or one right of the diagonal, which nobody computes.
     """
     if not 0 <= column <= row < tiles:
         raise GuideError(f"row={row}, column={column}: a tile that is computed has 0 <= column <= row < {tiles}")
-    ax = canvas(ax, 7.2, 3.7, "Flash attention: one workgroup, one row of tiles")
+    ax = canvas(None, 7.2, 3.7, "Flash attention: one workgroup, one row of tiles")
 
     def colour(r: int, c: int) -> str:
         if c > r:
@@ -197,20 +194,17 @@ def draw_flash_tiles(tiles: int = 5, row: int = 3, column: int = 1, ax: Axes | N
     arrow(ax, (4.4, 4.3), (9.0, 4.3), "K and V, tile after tile; Q once", 8)
     arrow(ax, (9.0, -0.9), (4.4, -0.9), "", 8)
     ax.text(6.7, -1.0, "O once, at the end", ha="center", va="top", fontsize=8)
-    ax.set_xlim(-0.4, 13.7)
-    ax.set_ylim(-1.45, 4.85)
+    ax.set(xlim=(-0.4, 13.7), ylim=(-1.45, 4.85))
     return ax
 
 
-def draw_stages(held: Mapping[Any, Sequence[str]], *, between: str, title: str, ax: Axes | None = None) -> Axes:
+def draw_stages(held: Mapping[Any, Sequence[str]], *, between: str, title: str) -> Axes:
     """Draw one box for each device with what it holds, in the order of the forward pass. Notebook 04.
 
     Args:
         held: device -> the names of its pieces, as :func:`rocm_guide.models.placement.runs_of` gives them;
             devices that hold nothing are left out.
         between: what goes from one device to the next, for example "hidden state".
-        title: of the drawing.
-        ax: where to draw; a new figure when None.
 
     Raises:
         GuideError: no device holds anything.
@@ -218,7 +212,7 @@ def draw_stages(held: Mapping[Any, Sequence[str]], *, between: str, title: str, 
     stages = [(device, names) for device, names in held.items() if names]
     if not stages:
         raise GuideError("held: no device holds anything; give device -> names of pieces")
-    ax = canvas(ax, 7.2, 2.2, title)
+    ax = canvas(None, 7.2, 2.2, title)
     wide, gap = 2.4, 1.0
     last = len(stages) - 1
     for i, (device, names) in enumerate(stages):
@@ -233,30 +227,17 @@ def draw_stages(held: Mapping[Any, Sequence[str]], *, between: str, title: str, 
     arrow(ax, (end, 0.9), (end + 0.8, 0.9), "logits", 8)
     if last:
         ax.text(end / 2, -0.25, f"at each arrow between devices: {between}", ha="center", va="top", fontsize=8.5)
-    ax.set_xlim(-0.9, end + 0.9)
-    ax.set_ylim(-0.75, 2.3)
+    ax.set(xlim=(-0.9, end + 0.9), ylim=(-0.75, 2.3))
     return ax
 
 
-def draw_score_blocks(blocks: int = 8) -> Figure:
+def draw_score_blocks() -> Figure:
     """Draw what four kernels of causal attention do with each block of the matrix of scores (notebook 34).
-
-    Args:
-        blocks: tiles of queries, and blocks of keys.
-
-    Raises:
-        GuideError: fewer than two blocks.
 
     >>> [ax.get_title() for ax in draw_score_blocks().axes]
     ['1 naive', '2 two passes', '3 online', '4 skipping']
     """
-    import matplotlib.pyplot as plt
-    import numpy as np
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Patch
-
-    if blocks < 2:
-        raise GuideError(f"blocks={blocks}: a diagonal and something beside it take 2 or more")
+    blocks = 8  # tiles of queries, and blocks of keys
     kinds = {
         "skipped": "#F4F4F4",
         "computed": "#B9D6E8",

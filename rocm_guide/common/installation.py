@@ -21,11 +21,7 @@ _PROJECTS = {"liger_kernel": "liger-kernel"}
 
 
 def clone_folder() -> Path | None:
-    """Return the clone of the course that this package runs from; None where it was installed from a wheel.
-
-    >>> clone_folder() is None or (clone_folder() / "pyproject.toml").is_file()
-    True
-    """
+    """Return the clone of the course that this package runs from; None where it was installed from a wheel."""
     folder = Path(__file__).resolve().parents[2]
     try:
         text = (folder / "pyproject.toml").read_text(encoding="utf-8")
@@ -35,9 +31,7 @@ def clone_folder() -> Path | None:
 
 
 def _requirements() -> dict[str, str]:
-    """Return project name -> what this package asks for (``torch>=2.11,<2.14``), of every extra;
-    markers are left out.
-    """
+    """Return project name -> what this package asks for (``torch>=2.11,<2.14``), of every extra, without markers."""
     try:
         lines = importlib.metadata.requires("rocm-guide") or []
     except importlib.metadata.PackageNotFoundError:

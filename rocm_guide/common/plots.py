@@ -100,8 +100,7 @@ def bars(
     fmt: str = "{:,.3g}",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw horizontal bars, each with its figure;
-    with ``spread`` error bars, with ``baseline`` the ratio to that entry.
+    """Draw horizontal bars with their figures; with ``spread`` error bars, with ``baseline`` the ratio to that entry.
 
     ``values`` and ``spread`` (half the interval) map a label to a number in ``unit``.
     """
@@ -244,8 +243,7 @@ def roofline(
     lower: Mapping[str, float] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw attainable TFLOPS against FLOPs per byte:
-    min(peak, intensity x bandwidth), with measured or computed points.
+    """Draw attainable TFLOPS against FLOPs per byte, min(peak, intensity x bandwidth), and measured or computed points.
 
     ``points`` maps a label to (FLOPs per byte, TFLOPS), those in almost one place are drawn as rings around each other;
     ``lower`` are peaks of other units, dashed, by name; ``hardware`` names the GPU.

@@ -6,8 +6,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
+
 from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
-from rocm_guide.dojo.elementwise import normal
+from rocm_guide.dojo.elementwise import empty, normal
 
 __all__ = ["ATTENTION"]
 
@@ -24,8 +26,6 @@ _HEADS_OFFSET = OFFSET.replace("row", "head")
 
 def _attend(q: Any, k: Any, v: Any, first_hidden: int | None = None, scale: float | None = None) -> Any:
     """Compute softmax(q @ k.T / sqrt(D)) @ v of each head; token i sees none from i + ``first_hidden`` on."""
-    import torch
-
     scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if first_hidden is not None:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(first_hidden)
@@ -33,14 +33,8 @@ def _attend(q: Any, k: Any, v: Any, first_hidden: int | None = None, scale: floa
     return scores.softmax(-1) @ v
 
 
-def _causal(q: Any, k: Any, v: Any) -> Any:
-    return _attend(q, k, v, 1)
-
-
 def _padded(q: Any, k: Any, v: Any, more: int = 0, block: int = 1) -> Any:
     """Compute attention with ``more`` keys of zeros behind the end, and as many as fill the last block."""
-    import torch
-
     more += -(k.shape[-2] + more) % block
     return _attend(q, *(torch.nn.functional.pad(t, (0, 0, 0, more)) for t in (k, v)))
 
@@ -49,8 +43,6 @@ def _without(part: str, q: Any, k: Any, v: Any, first_hidden: int | None = None,
     """Compute attention with a part left out: ``divide``, or to rescale in a block with a larger maximum than those
     before, of ``block`` keys each: ``rescale`` (sum and output) or ``output``.
     """
-    import torch
-
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     if first_hidden is not None:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(first_hidden)
@@ -118,9 +110,7 @@ def _many_heads(tokens: int, size: int) -> tuple[Any, ...]:
 
 
 def _large_values(tokens: int, size: int) -> tuple[Any, ...]:
-    """Return values near 20 and then near -20, which cancel: whoever sums them in fp16, or leaves the last out, is far
-    off.
-    """
+    """Return values near 20, then near -20, which cancel: to sum them in fp16, or leave the last out, is far off."""
     q, k, v = _heads(1, tokens, tokens, size)
     v[:, : tokens // 2] += _CANCEL
     v[:, tokens // 2 :] -= _CANCEL
@@ -133,8 +123,11 @@ def _by_token(heads: int, tokens: int, size: int) -> tuple[Any, ...]:
 
 
 def _one_query(heads: int, keys: int, size: int, scale: float = 1.0) -> tuple[Any, ...]:
-    q, k, v = _heads(heads, 1, keys, size, scale)
-    return q[:, 0], k, v
+    return _first(*_heads(heads, 1, keys, size, scale))
+
+
+def _first(q: Any, k: Any, v: Any) -> tuple[Any, ...]:
+    return q[:, 0].contiguous(), k, v
 
 
 def _gathered(q: Any, k: Any, v: Any, table: Any, length: int) -> Any:
@@ -145,8 +138,6 @@ def _gathered(q: Any, k: Any, v: Any, table: Any, length: int) -> Any:
 
 def _paged(heads: int, length: int, page: int, size: int, scale: float = 1.0) -> tuple[Any, ...]:
     """Return a cache of twice as many pages as the sequence has, in any order; what is not the sequence's is NaN."""
-    import torch
-
     count = -(-length // page)
     table = torch.randperm(2 * count, generator=torch.Generator().manual_seed(7))[:count].int()
     tensors = []
@@ -165,18 +156,10 @@ def _bytes_of_a_sequence(q: Any, k: Any, v: Any, table: Any, length: int) -> int
 
 
 def _pages_far_apart() -> tuple[Any, ...]:
-    import torch
-
     pool = torch.empty_strided((3, 4, 1, 16), (1 << 30, 16, 16, 1), dtype=torch.float16)
     for i in (0, 2):
         pool[i] = normal(4, 1, 16, seed=i)
     return normal(1, 16, seed=5), pool, pool, torch.tensor([0, 2], dtype=torch.int32), 8
-
-
-def _count(table: Any) -> Any:
-    import torch
-
-    return torch.arange(table.numel(), dtype=table.dtype, device=table.device)
 
 
 def _pages_with_room() -> tuple[Any, ...]:
@@ -188,16 +171,6 @@ def _pages_with_room() -> tuple[Any, ...]:
     return q, wide[0][:-1, :16, :2, :32], wide[1][:-1, :16, :2, :32], table, length
 
 
-def _large_query() -> tuple[Any, ...]:
-    q, k, v = _large_values(16_384, 16)
-    return q[:, 0], k, v
-
-
-def _mixed_query() -> tuple[Any, ...]:
-    q, k, v = _mixed(2, 100, 32)
-    return q[:, 0].contiguous(), k, v
-
-
 def _decode_faults() -> tuple[Fault, ...]:
     """Return those of attention that one query can show."""
     whole = (_faults(causal=False)[i] for i in (0, 1, 2))
@@ -205,16 +178,8 @@ def _decode_faults() -> tuple[Fault, ...]:
 
 
 def _paged_meta(device: str) -> tuple[Any, ...]:
-    import torch
-
-    pool = _meta(device, (1024, 16, 32, 128), (1024, 16, 32, 128))
-    return *_meta(device, (32, 128)), *pool, torch.arange(1024, dtype=torch.int32, device=device), 16384
-
-
-def _meta(device: str, *shapes: tuple[int, ...]) -> tuple[Any, ...]:
-    import torch
-
-    return tuple(torch.empty(s, dtype=torch.float16, device=device) for s in shapes)
+    pool = empty(device, (1024, 16, 32, 128), (1024, 16, 32, 128))
+    return *empty(device, (32, 128)), *pool, torch.arange(1024, dtype=torch.int32, device=device), 16384
 
 
 def _forward_cases(first: str) -> tuple[Case, ...]:
@@ -231,13 +196,7 @@ def _forward_cases(first: str) -> tuple[Case, ...]:
             for i, n in enumerate("qkv")
         ),
         Case("4,096 tokens, as many as the true ones", lambda: _large_values(4096, 16), _LONG, last=True, sums=_CANCEL),
-        Case(
-            "an output beyond 2^31 elements",
-            lambda: _many_heads(64, 32),
-            _HEADS_OFFSET,
-            last=True,
-            wanted=False,
-        ),
+        Case("an output beyond 2^31 elements", lambda: _many_heads(64, 32), _HEADS_OFFSET, last=True, wanted=False),
     )
 
 
@@ -252,7 +211,7 @@ ATTENTION = (
             *_forward_cases("weights are summed over the keys, and the output over them too: check the axis"),
             Case("256 tokens, bytes counted", lambda: _heads(1, 256, 256, 32), _LONG, traffic=True),
         ),
-        shape=lambda device: _meta(device, *[(32, 4096, 128)] * 3),
+        shape=lambda device: empty(device, *[(32, 4096, 128)] * 3),
         small=lambda: _heads(1, 128, 128, 128),
         expect=Expect(
             load_bits=128,
@@ -273,7 +232,7 @@ ATTENTION = (
         task="causal_attention(q, k, v): the same, and token i sees only the tokens 0 to i; blocks that nobody sees "
         "are not read",
         formula="torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
-        reference=_causal,
+        reference=partial(_attend, first_hidden=1),
         cases=(
             *_forward_cases("token i sees key j if j <= i, and no other"),
             Case(
@@ -283,7 +242,7 @@ ATTENTION = (
                 traffic=True,
             ),
         ),
-        shape=lambda device: _meta(device, *[(32, 4096, 128)] * 3),
+        shape=lambda device: empty(device, *[(32, 4096, 128)] * 3),
         # Blocks of 64: 8 blocks of queries read 36 of the 64 blocks of keys, so 2 * 36 / 8 + 2 quarters of the floor.
         expect=Expect(
             load_bits=128,
@@ -316,14 +275,21 @@ ATTENTION = (
             Case("large scores", lambda: _one_query(1, 500, 32, 6.0), _MAXIMUM + "; the merge as well"),
             Case("3 tokens: most parts are empty", lambda: _one_query(2, 3, 16), "an empty part has maximum -inf"),
             Case("one token", lambda: _one_query(1, 1, 32), "an empty part has maximum -inf, and -inf - -inf is NaN"),
-            Case("k and v laid out differently", _mixed_query, "k and v have strides of their own"),
+            Case(
+                "k and v laid out differently", lambda: _first(*_mixed(2, 100, 32)), "k and v have strides of their own"
+            ),
             *(
                 Case(f"heads of {n} 2^30 elements apart", partial(_one_far, i, 16, 16, True), _HEADS_OFFSET)
                 for i, n in ((1, "k"), (2, "v"))
             ),
-            Case("16,384 tokens, as many as the true ones", _large_query, _LONG, sums=_CANCEL),
+            Case(
+                "16,384 tokens, as many as the true ones",
+                lambda: _first(*_large_values(16_384, 16)),
+                _LONG,
+                sums=_CANCEL,
+            ),
         ),
-        shape=lambda device: _meta(device, (32, 128), (32, 16384, 128), (32, 16384, 128)),
+        shape=lambda device: empty(device, (32, 128), (32, 16384, 128), (32, 16384, 128)),
         small=lambda: _one_query(1, 512, 128),
         expect=Expect(load_bits=128, waves=2, workgroups=304, traffic=1.3),
         faults=_decode_faults(),
@@ -367,7 +333,7 @@ ATTENTION = (
         faults=(
             Fault(
                 "the page is the number in the table: table[t // P], not t // P",
-                lambda q, k, v, table, length: _gathered(q, k, v, table * 0 + _count(table), length),
+                lambda q, k, v, table, length: _gathered(q, k, v, torch.arange(len(table)), length),
             ),
             Fault(_SCALE, lambda q, k, v, table, length: _gathered(q * q.shape[-1] ** 0.5, k, v, table, length)),
         ),

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
 
-__all__ = ["COLUMNS", "ELEMENTWISE", "STRIDE", "normal", "repeated"]
+__all__ = ["COLUMNS", "ELEMENTWISE", "STRIDE", "empty", "normal", "repeated"]
 
 
 def normal(*shape: int, seed: int = 0, scale: float = 1.0, dtype: str = "float16") -> Any:
@@ -16,8 +18,6 @@ def normal(*shape: int, seed: int = 0, scale: float = 1.0, dtype: str = "float16
     >>> normal(2, 3).shape
     torch.Size([2, 3])
     """
-    import torch
-
     generator = torch.Generator().manual_seed(seed)
     return (torch.randn(*shape, generator=generator) * scale).to(getattr(torch, dtype))
 
@@ -27,10 +27,13 @@ def repeated(rows: int, columns: int) -> Any:
     return normal(1, columns).expand(rows, columns)
 
 
-def _empty(device: str, *shape: int, dtype: str = "float16") -> Any:
-    import torch
+def empty(device: str, *shapes: tuple[int, ...], dtype: str = "float16") -> tuple[Any, ...]:
+    """Return tensors of these shapes on a device.
 
-    return torch.empty(*shape, dtype=getattr(torch, dtype), device=device)
+    >>> empty("meta", (2, 3))[0].shape
+    torch.Size([2, 3])
+    """
+    return tuple(torch.empty(shape, dtype=getattr(torch, dtype), device=device) for shape in shapes)
 
 
 def _two(n: int) -> tuple[Any, ...]:
@@ -38,8 +41,6 @@ def _two(n: int) -> tuple[Any, ...]:
 
 
 def _quantise(x: Any, scale: Any) -> Any:
-    import torch
-
     # The products are rounded to fp32 first, as on the GPU: from float64 a tie could fall the other way.
     scaled = (x.float() / scale.float()).clamp(-240, 240)
     return torch.where(torch.isnan(x), torch.nan, scaled).to(torch.float8_e4m3fnuz).double()
@@ -74,7 +75,7 @@ ELEMENTWISE = (
             ),
             Case("100,003 elements", lambda: _two(100_003), "as many programs as there are blocks: triton.cdiv"),
         ),
-        shape=lambda device: (_empty(device, 1 << 26, dtype="float32"), _empty(device, 1 << 26, dtype="float32")),
+        shape=lambda device: empty(device, (1 << 26,), (1 << 26,), dtype="float32"),
         small=lambda: _two(8192),
         expect=Expect(load_bits=128, store_bits=128, waves=8, traffic=1.0, workgroups=1024),
         absolute=1e-6,
@@ -93,7 +94,7 @@ ELEMENTWISE = (
             Case("a view that starts at element 3", lambda: (normal(103)[3:],), "pass x, not the start of its storage"),
             Case("100,003 elements", lambda: (normal(100_003),), "as many programs as there are blocks: triton.cdiv"),
         ),
-        shape=lambda device: (_empty(device, 1 << 26),),
+        shape=lambda device: empty(device, (1 << 26,)),
         small=lambda: (normal(8192),),
         expect=Expect(load_bits=128, store_bits=128, waves=8, traffic=1.0, workgroups=1024),
         moves=True,
@@ -115,7 +116,7 @@ ELEMENTWISE = (
             Case("3 x 4,096, rows as long as the true ones", lambda: (normal(3, 4224)[:, :4096],), COLUMNS),
             Case("an output beyond 2^31 elements", lambda: (repeated(524_296, 4096),), OFFSET, last=True, wanted=False),
         ),
-        shape=lambda device: (_empty(device, 16384, 4224)[:, :4096],),
+        shape=lambda device: (empty(device, (16384, 4224))[0][:, :4096],),
         small=lambda: (normal(64, 640)[:, :512],),
         expect=Expect(load_bits=128, store_bits=128, waves=8, traffic=1.0, workgroups=1024),
         moves=True,
@@ -137,17 +138,9 @@ ELEMENTWISE = (
             Case("5 x 8,192, rows as long as the true ones", lambda: (normal(5, 8192),), COLUMNS),
             Case("an output beyond 2^31 elements", lambda: (repeated(540_672, 4096),), OFFSET, last=True, wanted=False),
         ),
-        shape=lambda device: (_empty(device, 8192, 8192),),
+        shape=lambda device: empty(device, (8192, 8192)),
         small=lambda: (normal(128, 128),),
-        expect=Expect(
-            load_bits=128,
-            store_bits=128,
-            waves=2,
-            traffic=1.0,
-            workgroups=1024,
-            lds=True,
-            conflicts=2.0,
-        ),
+        expect=Expect(load_bits=128, store_bits=128, waves=2, traffic=1.0, workgroups=1024, lds=True, conflicts=2.0),
         moves=True,
         absolute=0,
         relative=0,
@@ -183,7 +176,7 @@ ELEMENTWISE = (
                 COLUMNS,
             ),
         ),
-        shape=lambda device: (_empty(device, 16384, 8192), _empty(device, 1, dtype="float32")),
+        shape=lambda device: (*empty(device, (16384, 8192)), *empty(device, (1,), dtype="float32")),
         small=lambda: (normal(8, 1024), normal(1, dtype="float32").abs()),
         expect=Expect(load_bits=128, store_bits=64, waves=4, traffic=1.05, workgroups=1024),
         faults=(

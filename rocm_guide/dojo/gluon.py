@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart, reserved
-from rocm_guide.dojo.elementwise import normal
-from rocm_guide.dojo.products import ACCUMULATE, LONG, TAIL, TILE, meta
+from rocm_guide.dojo.elementwise import empty, normal
+from rocm_guide.dojo.products import ACCUMULATE, LONG, TAIL, TILE
 
 __all__ = ["GLUON", "GLUON_IMPORTS"]
 
@@ -66,7 +66,7 @@ GLUON = (
                 wanted=False,
             ),
         ),
-        shape=lambda device: meta(device, (8192, 4096), (8192, 4096)),
+        shape=lambda device: empty(device, (8192, 4096), (8192, 4096)),
         small=lambda: _operands(256, 256, 64),
         expect=Expect(
             load_bits=128,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 import cdna.grade
 from cdna.checks import Check
 from cdna.compile_errors import find_gluon
@@ -30,7 +32,6 @@ def _time_check(call: Callable[..., Any], puzzle: Puzzle) -> list[Check]:
     Each repeat has new numbers and cold caches, and the result of the last is checked. A GPU may lack what the puzzle
     is about: NVIDIA's have no FNUZ types. Its compiler's own words are passed on then.
     """
-    import torch
     from triton.compiler.errors import CompilationError
 
     from rocm_guide.common.device import accelerator, time_call
@@ -78,7 +79,6 @@ def grade(call: Callable[..., Any] | str, puzzle: str, arch: str = "gfx942", *, 
             repair of a listing, its text.
         puzzle: its name, one of :data:`rocm_guide.dojo.catalogue.PUZZLES`, or of
             :data:`rocm_guide.dojo.listings.LISTINGS`.
-        arch: what the kernels are compiled for.
         seconds: by the clock that one call of ``call`` may take; for the judgement, not on a GPU.
 
     First all cases, against PyTorch in float64: in Triton's interpreter, or, of a Gluon kernel, as executed gfx942
@@ -89,7 +89,6 @@ def grade(call: Callable[..., Any] | str, puzzle: str, arch: str = "gfx942", *, 
     Raises:
         GradeError: no such puzzle, ``call`` is no function, or ``seconds`` is not positive.
 
-    >>> import torch
     >>> print(grade(torch.clone, "copy"))  # right, but where is the kernel?
     copy: not yet
     [FAIL] result       4,096 elements: no Triton kernel was launched -> launch your kernel: kernel[grid](…)

@@ -157,9 +157,7 @@ _FIXES = {
 
 
 def _runs(puzzle: ListingPuzzle, text: str) -> tuple[str, str, Result | None]:
-    """Return what is wrong when the listing runs in several orders of its waves, and the fix, in a line;
-    and the last run.
-    """
+    """Return what is wrong when the listing runs in several orders of its waves, and the fix; and the last run."""
     x = np.random.default_rng(7).standard_normal(puzzle.shapes[0]).astype(np.float32)
     wanted, result = np.ascontiguousarray(puzzle.reference(x)), None
     for order in _ORDERS:

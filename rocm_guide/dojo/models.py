@@ -7,8 +7,10 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import torch
+
 from cdna.grade.puzzle import MASK, OFFSET, ONE, Case, Expect, Fault, Puzzle, far_apart, reserved
-from rocm_guide.dojo.elementwise import normal
+from rocm_guide.dojo.elementwise import empty, normal
 
 __all__ = ["MODELS"]
 
@@ -34,8 +36,6 @@ def _scaled(a: Any, b: Any, sa: Any, sb: Any) -> Any:
 
 
 def _fp8(*shape: int, seed: int = 0) -> Any:
-    import torch
-
     return normal(*shape, seed=seed, dtype="float32").to(torch.float8_e4m3fnuz)
 
 
@@ -48,13 +48,6 @@ def _block_case(m: int, n: int, k: int, large: float = 1.0) -> tuple[Any, ...]:
     blocks = -(-k // _BLOCK)
     scales = _scales(m, blocks, seed=2, large=large), _scales(-(-n // _BLOCK), blocks, seed=3)
     return _fp8(m, k), _fp8(n, k, seed=1), *scales
-
-
-def _block_meta(device: str) -> tuple[Any, ...]:
-    import torch
-
-    matrices = [torch.empty(4096, 4096, dtype=torch.float8_e4m3fnuz, device=device) for _ in range(2)]
-    return *matrices, torch.empty(4096, 32, device=device), torch.empty(32, 32, device=device)
 
 
 def _block_views() -> tuple[Any, ...]:
@@ -132,7 +125,10 @@ _BLOCK_SCALED = Puzzle(
             wanted=False,
         ),
     ),
-    shape=_block_meta,
+    shape=lambda device: (
+        *empty(device, (4096, 4096), (4096, 4096), dtype="float8_e4m3fnuz"),
+        *empty(device, (4096, 32), (32, 32), dtype="float32"),
+    ),
     small=lambda: _block_case(128, 128, 256),
     expect=Expect(load_bits=128, mfma=True, waves=2, workgroups=304, traffic=1.8, lines_stored=8, traffic_fix=_TILE),
     faults=_BLOCK_FAULTS,
@@ -144,24 +140,13 @@ _BLOCK_SCALED = Puzzle(
 
 def _grouped(x: Any, w: Any, ends: Any) -> Any:
     """Multiply the rows of each expert by its matrix."""
-    import torch
-
     firsts = [0, *ends.tolist()]
     return torch.cat([x[a:b] @ w[e] for e, (a, b) in enumerate(pairwise(firsts))])
 
 
 def _experts(counts: list[int], n: int, k: int, scale: float = 1.0) -> tuple[Any, ...]:
-    import torch
-
     ends = torch.tensor(counts, dtype=torch.int32).cumsum(0, dtype=torch.int32)
     return normal(sum(counts), k, scale=scale), normal(len(counts), k, n, seed=1, scale=scale), ends
-
-
-def _experts_meta(device: str) -> tuple[Any, ...]:
-    import torch
-
-    made = (torch.empty(s, dtype=torch.float16, device=device) for s in ((16_384, 2048), (64, 2048, 1536)))
-    return *made, torch.arange(256, 16_640, 256, dtype=torch.int32, device=device)
 
 
 def _cancelling() -> tuple[Any, ...]:
@@ -190,8 +175,6 @@ def _far_rows() -> tuple[Any, ...]:
 
 def _many_rows() -> tuple[Any, ...]:
     """Return rows that are one in memory, 4,096 more than an output of 2^31 elements has, all of one expert."""
-    import torch
-
     rows = (1 << 19) + 4096
     return normal(1, 16).expand(rows, 16), normal(1, 16, 4096), torch.tensor([rows], dtype=torch.int32)
 
@@ -231,7 +214,10 @@ _GROUPED = Puzzle(
         Case("24 experts, 39 rows", lambda: _experts([1, 3, 0, 2, 1, 0, 4, 2] * 3, 16, 16), _EXPERTS),
         Case("an output beyond 2^31 elements", _many_rows, OFFSET + "; y's too", last=True, wanted=False),
     ),
-    shape=_experts_meta,
+    shape=lambda device: (
+        *empty(device, (16_384, 2048), (64, 2048, 1536)),
+        torch.arange(256, 16_640, 256, dtype=torch.int32, device=device),
+    ),
     small=lambda: _experts([60, 0, 68], 128, 64),
     expect=Expect(load_bits=128, mfma=True, waves=2, workgroups=304, traffic=2.0, lines_stored=8, traffic_fix=_TILE),
     faults=(
@@ -247,8 +233,6 @@ _GROUPED = Puzzle(
 
 def _rotated(x: Any, cos: Any, sin: Any) -> Any:
     """Rotate each pair (x[d], x[d + D / 2]) by its angle; x [tokens, heads, D], cos and sin [tokens, D / 2]."""
-    import torch
-
     low, high = x.chunk(2, -1)
     c, s = cos[:, None], sin[:, None]
     return torch.cat([low * c - high * s, high * c + low * s], -1)
@@ -267,16 +251,12 @@ def _rope(
 
 
 def _neighbours(x: Any, cos: Any, sin: Any) -> Any:
-    import torch
-
     even, odd, c, s = x[..., 0::2], x[..., 1::2], cos[:, None], sin[:, None]
     return torch.stack([even * c - odd * s, odd * c + even * s], -1).flatten(-2)
 
 
 def _tokens(tokens: int, heads: int, few: int, size: int, room: int = 40) -> tuple[Any, ...]:
     """Return q, k, v, angles, a slot for each token (0 among them, every fifth without one), and two caches."""
-    import torch
-
     made = [normal(tokens, h, size, seed=i) for i, h in enumerate((heads, few, few))]
     angles = 2 * normal(tokens, size // 2, seed=3, dtype="float32")
     slots = torch.randperm(room, generator=torch.Generator().manual_seed(4))
@@ -285,18 +265,6 @@ def _tokens(tokens: int, heads: int, few: int, size: int, room: int = 40) -> tup
     slots[4::5] = -1
     caches = [normal(room, few, size, seed=i) for i in (5, 6)]
     return *made, angles.cos(), angles.sin(), slots, *caches
-
-
-def _rope_meta(device: str) -> tuple[Any, ...]:
-    import torch
-
-    def empty(*shape: int, dtype: Any = torch.float16) -> Any:
-        return torch.empty(*shape, dtype=dtype, device=device)
-
-    three = empty(8192, 32, 128), empty(8192, 8, 128), empty(8192, 8, 128)
-    angles = empty(8192, 64, dtype=torch.float32), empty(8192, 64, dtype=torch.float32)
-    slots = torch.arange(8192, dtype=torch.int32, device=device)
-    return *three, *angles, slots, empty(65_536, 8, 128), empty(65_536, 8, 128)
 
 
 def _one_projection() -> tuple[Any, ...]:
@@ -311,8 +279,6 @@ def _one_projection() -> tuple[Any, ...]:
 
 def _far_token(which: int) -> tuple[Any, ...]:
     """Return three tokens of q (0), k (1) or v (2), or three slots of the caches (6, 7), 2^30 elements apart."""
-    import torch
-
     made = list(_tokens(3, 2, 2, 16, room=3))
     made[5] = torch.tensor([2, 0, 1], dtype=torch.int32)
     made[which] = far_apart(2, 16, seed=which)
@@ -357,7 +323,12 @@ _ROPE = Puzzle(
         Case("32 heads and 8 of 128, bytes counted", lambda: _tokens(4, 32, 8, 128), "each head once", traffic=True),
         Case("an output beyond 2^31 elements", _many_tokens, OFFSET.replace("row", "token"), last=True, wanted=False),
     ),
-    shape=_rope_meta,
+    shape=lambda device: (
+        *empty(device, (8192, 32, 128), (8192, 8, 128), (8192, 8, 128)),
+        *empty(device, (8192, 64), (8192, 64), dtype="float32"),
+        torch.arange(8192, dtype=torch.int32, device=device),
+        *empty(device, (65_536, 8, 128), (65_536, 8, 128)),
+    ),
     small=lambda: _tokens(3, 32, 8, 128),
     expect=Expect(load_bits=128, store_bits=128, waves=4, workgroups=1024, traffic=1.0),
     faults=(
@@ -392,15 +363,11 @@ _ROPE = Puzzle(
 
 
 def _losses(x: Any, w: Any, targets: Any, scale: float = 1.0) -> Any:
-    import torch
-
     return torch.nn.functional.cross_entropy(x @ w.T * scale, targets.long(), reduction="none")
 
 
 def _words(tokens: int, words: int, size: int, scale: float = 1.0) -> tuple[Any, ...]:
     """Return tokens, the matrix of the last layer, and targets, every seventh of which is left out (-100)."""
-    import torch
-
     targets = torch.randint(words, (tokens,), generator=torch.Generator().manual_seed(2))
     targets[6::7] = -100
     return normal(tokens, size, scale=scale), normal(words, size, seed=1), targets
@@ -415,17 +382,8 @@ def _last_words(tokens: int, words: int, size: int) -> tuple[Any, ...]:
     return x, w, targets
 
 
-def _words_meta(device: str) -> tuple[Any, ...]:
-    import torch
-
-    made = (torch.empty(s, dtype=torch.float16, device=device) for s in ((4096, 2048), (32_768, 2048)))
-    return *made, torch.zeros(4096, dtype=torch.int64, device=device)
-
-
 def _loss_of(x: Any, w: Any, targets: Any, change: Any) -> Any:
     """Compute losses as ``change`` makes them of the scores, their maximum, the log of their sum and the target's."""
-    import torch
-
     scores = x @ w.T
     top, whole = scores.max(1)[0], scores.logsumexp(1)
     picked = scores.gather(1, targets.clamp(min=0).long()[:, None])[:, 0]
@@ -434,8 +392,6 @@ def _loss_of(x: Any, w: Any, targets: Any, change: Any) -> Any:
 
 def _not_rescaled(scores: Any, top: Any, whole: Any, picked: Any, block: int) -> Any:
     """Add up weights under the maximum of their own block of words and those before, and never rescale."""
-    import torch
-
     parts = scores.split(block, 1)
     tops = torch.stack([p.max(1)[0] for p in parts], 1).cummax(1)[0]
     total = torch.stack([(p - tops[:, i, None]).exp().sum(1) for i, p in enumerate(parts)]).sum(0)
@@ -443,8 +399,6 @@ def _not_rescaled(scores: Any, top: Any, whole: Any, picked: Any, block: int) ->
 
 
 def _next_word(x: Any, w: Any, targets: Any) -> Any:
-    import torch
-
     after = torch.cat([w[1:], w[:1] * 0])  # behind the last word nothing is picked
     return _losses(x, w, targets) + (x * (w - after)[targets.clamp(min=0).long()]).sum(1) * (targets >= 0)
 
@@ -501,7 +455,10 @@ _CROSS = Puzzle(
             "not all words are seen: the loop ends at their number, not after a fixed number of steps",
         ),
     ),
-    shape=_words_meta,
+    shape=lambda device: (
+        *empty(device, (4096, 2048), (32_768, 2048)),
+        torch.zeros(4096, dtype=torch.int64, device=device),
+    ),
     small=lambda: _words(64, 256, 64, 0.3),
     expect=Expect(
         load_bits=128,

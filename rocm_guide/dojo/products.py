@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from cdna.grade.puzzle import MASK, OFFSET, ONE, Case, Expect, Fault, Puzzle, far_apart, reserved
-from rocm_guide.dojo.elementwise import normal
+from rocm_guide.dojo.elementwise import empty, normal
 
-__all__ = ["ACCUMULATE", "LONG", "PRODUCTS", "TAIL", "TILE", "meta"]
+__all__ = ["ACCUMULATE", "LONG", "PRODUCTS", "TAIL", "TILE"]
 
 TAIL = "the last block of K reaches past the end: mask it in both operands, other=0"
 ACCUMULATE = "the sum runs in fp16: accumulate in fp32 (tl.zeros(..., tl.float32))"
@@ -17,17 +17,6 @@ _STRIDES = "an operand is not contiguous: use both of its strides"
 
 def _pair(m: int, n: int, k: int, scale: float = 1.0) -> tuple[Any, ...]:
     return normal(m, k, scale=scale), normal(k, n, seed=1, scale=scale)
-
-
-def meta(device: str, *shapes: tuple[int, int]) -> tuple[Any, ...]:
-    """Return fp16 matrices of these shapes on a device.
-
-    >>> meta("meta", (2, 3))[0].shape
-    torch.Size([2, 3])
-    """
-    import torch
-
-    return tuple(torch.empty(*s, dtype=torch.float16, device=device) for s in shapes)
 
 
 LONG = "not all of K is added: the loop over K ends at K, not after a fixed number of steps"
@@ -81,7 +70,7 @@ PRODUCTS = (
         formula="a.float() @ b.float()",
         reference=lambda a, b: a @ b,
         cases=_product_cases(1024, counted=16),  # each step takes a millisecond in the interpreter
-        shape=lambda device: meta(device, (4096, 4096), (4096, 4096)),
+        shape=lambda device: empty(device, (4096, 4096), (4096, 4096)),
         small=lambda: _pair(64, 64, 64),
         expect=Expect(load_bits=16, waves=4, workgroups=304, traffic=1.4, traffic_fix=TILE),
         faults=_FAULTS,
@@ -94,17 +83,9 @@ PRODUCTS = (
         formula="a.float() @ b.float()",
         reference=lambda a, b: a @ b,
         cases=_product_cases(4096),
-        shape=lambda device: meta(device, (4096, 4096), (4096, 4096)),
+        shape=lambda device: empty(device, (4096, 4096), (4096, 4096)),
         small=lambda: _pair(128, 128, 64),
-        expect=Expect(
-            load_bits=128,
-            mfma=True,
-            waves=2,
-            workgroups=304,
-            traffic=1.7,
-            lines_stored=4,
-            traffic_fix=TILE,
-        ),
+        expect=Expect(load_bits=128, mfma=True, waves=2, workgroups=304, traffic=1.7, lines_stored=4, traffic_fix=TILE),
         faults=_FAULTS,
         relative=1e-4,
     ),
@@ -131,7 +112,7 @@ PRODUCTS = (
             Case("64 x 64 x 2,048, bytes counted", lambda: _pair(64, 64, 2048), "each part once", traffic=True),
             Case("16 x 16 x 65,536, K as long as the true one", lambda: _pair(16, 16, 65_536), LONG),
         ),
-        shape=lambda device: meta(device, (64, 65536), (65536, 64)),
+        shape=lambda device: empty(device, (64, 65536), (65536, 64)),
         small=lambda: _pair(64, 64, 512),
         expect=Expect(
             load_bits=128,
@@ -165,7 +146,7 @@ PRODUCTS = (
         ),
         small=lambda: (normal(16, 2048), normal(2048, seed=1)),
         faults=(Fault("x is not used: each row is multiplied by it", lambda w, x: w.sum(1)),),
-        shape=lambda device: (*meta(device, (8192, 8192)), meta(device, (1, 8192))[0][0]),
+        shape=lambda device: empty(device, (8192, 8192), (8192,)),
         expect=Expect(load_bits=128, waves=2, workgroups=304, traffic=2.05),
         absolute=2e-3,
         relative=1e-4,

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, reserved
-from rocm_guide.dojo.elementwise import COLUMNS, normal
+from rocm_guide.dojo.elementwise import COLUMNS, empty, normal
 from rocm_guide.dojo.products import PRODUCTS
 
 __all__ = ["REPAIRS"]
@@ -72,12 +70,6 @@ def scale_columns(x, s):
 """
 
 
-def _meta(device: str, *shapes: tuple[int, ...]) -> tuple[Any, ...]:
-    import torch
-
-    return tuple(torch.empty(s, dtype=torch.float16, device=device) for s in shapes)
-
-
 _MATMUL = next(p for p in PRODUCTS if p.name == "matmul")
 _PLAIN = "compare your offsets with the reference on paper for 4 x 8 elements"
 
@@ -103,7 +95,7 @@ REPAIRS = (
                 lambda x: x[: x.numel() // 2] + x[x.numel() // 2 :],
             ),
         ),
-        shape=lambda device: _meta(device, (1 << 26,)),
+        shape=lambda device: empty(device, (1 << 26,)),
         expect=Expect(load_bits=128, store_bits=64, waves=4, traffic=1.0, workgroups=1024),
         absolute=1e-3,
         starter=_NARROW,
@@ -148,7 +140,7 @@ REPAIRS = (
             Fault("the scales are not used", lambda x, s: x),
             Fault("divided by its scale: each column is multiplied by it", lambda x, s: x / s),
         ),
-        shape=lambda device: _meta(device, (16384, 8192), (8192,)),
+        shape=lambda device: empty(device, (16384, 8192), (8192,)),
         expect=Expect(load_bits=128, store_bits=128, waves=4, traffic=1.6, workgroups=1024, lds=False),
         absolute=1e-3,
         starter=_ROUND_TRIP,

@@ -5,20 +5,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from cdna.grade.puzzle import OFFSET, ONE, Case, Expect, Fault, Puzzle, far_apart
-from rocm_guide.dojo.elementwise import COLUMNS, STRIDE, normal, repeated
+from rocm_guide.dojo.elementwise import COLUMNS, STRIDE, empty, normal, repeated
 
 __all__ = ["ROWS"]
 
 _HALF = "the reduction runs in fp16: .to(tl.float32) before you add"
 _MAXIMUM = "exp overflows: subtract the row's maximum first"
 _NEUTRAL = "what masked lanes hold takes part in the reduction: other=-inf for a maximum, 0 for a sum"
-
-
-def _matrix(device: str, rows: int, columns: int) -> Any:
-    import torch
-
-    return torch.empty(rows, columns, dtype=torch.float16, device=device)
 
 
 def _norm_case(rows: int, columns: int, scale: float = 1.0, eps: float = 1e-5, seed: int = 0) -> tuple[Any, ...]:
@@ -50,8 +46,6 @@ def _grad_case(rows: int, columns: int, scale: float = 1.0, eps: float = 1e-5) -
 
 def _one_above(columns: int) -> Any:
     """Return scores from 0 to 1 and one of 9 in each row: fp16 rounds differences by up to 1/256."""
-    import torch
-
     x = torch.rand(2, columns, generator=torch.Generator().manual_seed(3)).half()
     x[:, columns // 3] = 9
     return x
@@ -91,8 +85,6 @@ def _not_rescaled(block: int) -> Any:
     """Make softmax whose running sum is not rescaled when a later block of columns has a larger maximum."""
 
     def wrong(x: Any) -> Any:
-        import torch
-
         parts = x.split(block, 1)
         tops = torch.stack([p.max(1)[0] for p in parts], 1).cummax(1)[0]
         total = sum((p - tops[:, i, None]).exp().sum(1, keepdim=True) for i, p in enumerate(parts))
@@ -126,7 +118,7 @@ ROWS = (
             Case("rows 2^30 elements apart", lambda: (far_apart(50),), OFFSET),
             Case("a NaN in a row", lambda: (_with_nan(),), "a NaN makes its own sum NaN, and no other"),
         ),
-        shape=lambda device: (_matrix(device, 16384, 4096),),
+        shape=lambda device: empty(device, (16384, 4096)),
         small=lambda: (normal(4, 4096),),
         faults=(
             Fault("this is the mean: the sum is not divided by the columns", lambda x: x.mean(1)),
@@ -143,7 +135,7 @@ ROWS = (
         formula="torch.softmax(x, 1)",
         reference=lambda x: x.softmax(1),
         cases=_softmax_cases(512, 8192),
-        shape=lambda device: (_matrix(device, 4096, 8192),),
+        shape=lambda device: empty(device, (4096, 8192)),
         small=lambda: (normal(2, 8192),),
         expect=Expect(load_bits=128, store_bits=128, waves=4, traffic=1.0, workgroups=1024),
         faults=_SOFTMAX_FAULTS,
@@ -156,7 +148,7 @@ ROWS = (
         formula="torch.softmax(x, 1)",
         reference=lambda x: x.softmax(1),
         cases=_softmax_cases(5000, 65_536),
-        shape=lambda device: (_matrix(device, 2048, 65536),),
+        shape=lambda device: empty(device, (2048, 65536)),
         small=lambda: (normal(2, 4096),),
         expect=Expect(load_bits=128, store_bits=128, waves=4, traffic=1.5, workgroups=304),
         faults=(
@@ -206,7 +198,7 @@ ROWS = (
                 lambda x, w, eps: x / (x.square().mean(1, keepdim=True).sqrt() + eps) * w,
             ),
         ),
-        shape=lambda device: (_matrix(device, 4096, 8192), _matrix(device, 1, 8192)[0], 1e-5),
+        shape=lambda device: (*empty(device, (4096, 8192), (8192,)), 1e-5),
         expect=Expect(load_bits=128, store_bits=128, waves=4, traffic=1.5, workgroups=1024),
         absolute=1e-4,
     ),
@@ -248,12 +240,7 @@ ROWS = (
             ),
             Fault("dy is multiplied by w first", lambda x, w, dy, eps: _norm_grad(x, w * 0 + 1, dy, eps)),
         ),
-        shape=lambda device: (
-            _matrix(device, 4096, 8192),
-            _matrix(device, 1, 8192)[0],
-            _matrix(device, 4096, 8192),
-            1e-5,
-        ),
+        shape=lambda device: (*empty(device, (4096, 8192), (8192,), (4096, 8192)), 1e-5),
         expect=Expect(load_bits=128, store_bits=128, waves=4, traffic=1.5, workgroups=1024),
         absolute=2e-3,
     ),

@@ -46,7 +46,6 @@ def executed(
     """Execute what ``call`` launches; return its result, its launches, and what is wrong (empty if nothing is).
 
     Args:
-        call: the reader's function.
         given: its tensors on the CPU; it gets copies.
         wanted: the right result in fp64.
         allowed: the error that each element may have, a number or a tensor.

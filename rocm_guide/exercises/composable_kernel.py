@@ -15,8 +15,6 @@ __all__ = ["check_instance", "check_lds", "check_loads"]
 def check_lds(answer: int) -> bool:
     """Check exercise 1: bytes of LDS of the document's instance with KPerBlock=64.
 
-    Prints [OK] or a hint, and returns whether the answer is right.
-
     >>> check_lds(49376)
     [OK]   7 planes of 257 rows and one of 256 for A, 129 and 128 for B, 8 x 2 bytes each: still 65,536 or less
     True
@@ -45,8 +43,6 @@ def check_lds(answer: int) -> bool:
 def check_loads(answer: int) -> bool:
     """Check exercise 2: bytes of A and B that 3840 x 4096 x 4096 in fp16 loads with tiles of 256 x 128, all workgroups.
 
-    Prints [OK] or a hint, and returns whether the answer is right.
-
     >>> check_loads(1509949440)
     [OK]   each of A's rows is loaded by 32 workgroups, each of B's columns by 15
     True
@@ -65,12 +61,9 @@ def check_loads(answer: int) -> bool:
 
 
 def check_instance(instance: GemmInstance) -> bool:
-    """Check exercise 3: an instance for 64 x 4096 x 4096 in fp16, B by columns, that keeps 75 % of 304 units busy,
-    or more.
+    """Check exercise 3: an instance for 64 x 4096 x 4096 in fp16, B by columns, with 75 % of 304 units busy or more.
 
     It must obey every rule, waste none of the arithmetic on padding, and load 128 bits at a time.
-
-    Prints [OK] or a hint, and returns whether the answer is right.
     """
     problem = Problem(64, 4096, 4096)
     if not isinstance(instance, GemmInstance):

@@ -5,24 +5,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+import torch
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import say
-from rocm_guide.exercises.kernel_dojo import check_puzzle
+from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_decode", "check_mla_tile", "check_paged", "matrix_work"]
-
-
-def check_decode(call: Callable[..., Any]) -> bool:
-    """Check exercise 1: ``decode(q, k, v)``, one query for each head; enough workgroups, and parts that are joined."""
-    return check_puzzle(call, "decode")
-
-
-def check_paged(call: Callable[..., Any]) -> bool:
-    """Check exercise 2: ``paged_decode``, the same over pages, each found in a table."""
-    return check_puzzle(call, "paged_decode")
 
 
 def matrix_work(mfma: Mapping[str, int], warps: int, rows: int, keys: int) -> float:
@@ -51,8 +43,6 @@ def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     [HINT] block=17: a power of two from 16 to 128
     False
     """
-    import torch
-
     from cdna.dry_run.driver import dry_run
     from rocm_guide.kernels.mla_decode import DecodeTile, launch_mla
 
@@ -85,3 +75,7 @@ def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
         own = "1 wave has scores of its own" if block == 16 else f"{block // 16} waves have scores of their own"
         return say(False, f"{text}: with {block} keys {own}, the others repeat")
     return say(True, text)
+
+
+check_decode = judge_of("decode")
+check_paged = judge_of("paged_decode")

@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from rocm_guide.exercises.common import first_line, say
 
 __all__ = ["check_header", "check_paired", "check_wins"]
@@ -91,7 +93,6 @@ def check_header(count: Callable[[Path], int]) -> bool:
     [HINT] ... bytes / 4: the header takes bytes too, and not every number takes 4
     False
     """
-    import torch
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 

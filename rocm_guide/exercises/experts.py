@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from rocm_guide.exercises.common import first_line, say
-from rocm_guide.exercises.kernel_dojo import check_puzzle
+from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_block_scaled", "check_grouped", "check_route"]
 
@@ -22,7 +24,6 @@ def check_route(route: Callable[..., Any]) -> bool:
     [HINT] 5 tokens, 8 experts, 2 chosen: no Triton kernel was launched: kernel[grid](…)
     False
     """
-    import torch
     from triton.compiler.errors import CompilationError
 
     from cdna.run import RunError
@@ -85,11 +86,5 @@ def check_route(route: Callable[..., Any]) -> bool:
     return say(True, f"{len(cases)} routers as gfx942 machine code: the largest logits, and weights that add up to 1")
 
 
-def check_grouped(call: Callable[..., Any]) -> bool:
-    """Check exercise 2: ``grouped_matmul(x, w, ends)``, rows sorted by expert, whose ends stay on the GPU."""
-    return check_puzzle(call, "grouped_matmul")
-
-
-def check_block_scaled(call: Callable[..., Any]) -> bool:
-    """Check exercise 3: ``block_scaled_matmul(a, b, sa, sb)``, FP8 with a scale for each 128 of K."""
-    return check_puzzle(call, "block_scaled_matmul")
+check_grouped = judge_of("grouped_matmul")
+check_block_scaled = judge_of("block_scaled_matmul")

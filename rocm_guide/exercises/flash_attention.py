@@ -4,20 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rocm_guide.exercises.common import first_line, say
-from rocm_guide.exercises.kernel_dojo import check_puzzle
-
-if TYPE_CHECKING:
-    import torch
+from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_causal", "check_join", "check_mask"]
-
-
-def check_causal(call: Callable[..., Any]) -> bool:
-    """Check exercise 1: ``causal_attention(q, k, v)`` of fp16 tensors (heads, tokens, D), as the dojo's grader does."""
-    return check_puzzle(call, "causal_attention")
 
 
 def check_join(join: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> bool:
@@ -25,7 +19,6 @@ def check_join(join: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> bool:
 
     ``o1`` and ``o2`` are (rows, d), finished outputs; ``lse1`` and ``lse2`` (rows,) their log-sum-exps.
 
-    >>> import torch
     >>> def join(o1, lse1, o2, lse2):
     ...     lse = torch.logaddexp(lse1, lse2)
     ...     return o1 * (lse1 - lse).exp()[:, None] + o2 * (lse2 - lse).exp()[:, None], lse
@@ -33,8 +26,6 @@ def check_join(join: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> bool:
     [OK]   two halves make the whole, also when their scores are far apart
     True
     """
-    import torch
-
     generator = torch.Generator().manual_seed(0)
     s, v = torch.randn(5, 12, generator=generator).double(), torch.randn(12, 3, generator=generator).double()
     s[0] += 900.0  # exp would overflow
@@ -68,7 +59,6 @@ def check_mask(make: Callable[..., Callable[..., Any]]) -> bool:
     [HINT] token 2 sees token 0 with w = 2: the window is the tokens i - w + 1 to i
     False
     """
-    import torch
     from torch.nn.attention.flex_attention import create_mask
 
     for lengths, w in (((4, 3), 2), ((5, 1, 6), 3), ((9,), 1)):
@@ -97,3 +87,6 @@ def check_mask(make: Callable[..., Callable[..., Any]]) -> bool:
             hint = "the token itself belongs to the window" if a == b else "the window is the tokens i - w + 1 to i"
             return say(False, f"token {a} does not see token {b} with w = {w}: {hint}")
     return say(True, "a token sees the window of its own text, and nothing else")
+
+
+check_causal = judge_of("causal_attention")

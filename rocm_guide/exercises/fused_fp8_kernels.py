@@ -6,26 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from rocm_guide.exercises.common import say
-from rocm_guide.exercises.kernel_dojo import check_puzzle
+from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_gemv", "check_quantise", "check_to_fnuz"]
-
-
-def check_quantise(call: Callable[..., Any]) -> bool:
-    """Check exercise 1: ``quantise(x, scale)`` into e4m3fnuz: saturated, NaN kept, with wide loads and stores."""
-    return check_puzzle(call, "quantise")
 
 
 def check_to_fnuz(convert: Callable[[Any, float], tuple[Any, float]]) -> bool:
     """Check exercise 3: ``convert(codes, scale)`` turns e4m3fn bytes and their scale into e4m3fnuz bytes and theirs.
 
     Every one of the 254 codes that are not NaN must keep its value.
-
-    Prints [OK] or a hint, and returns whether the answer is right.
     """
-    import torch
-
     from rocm_guide.kernels.fp8 import FP8, decode_fp8
 
     codes = torch.arange(256, dtype=torch.uint8)
@@ -50,6 +43,5 @@ def check_to_fnuz(convert: Callable[[Any, float], tuple[Any, float]]) -> bool:
     return say(True, "the same bytes, twice the scale, and negative zero made zero: no value changes")
 
 
-def check_gemv(call: Callable[..., Any]) -> bool:
-    """Check exercise 2: ``skinny_gemv(w, x)``, a matrix times one vector: enough workgroups, each weight read once."""
-    return check_puzzle(call, "skinny_gemv")
+check_quantise = judge_of("quantise")
+check_gemv = judge_of("skinny_gemv")

@@ -9,26 +9,9 @@ from typing import Any
 import torch
 
 from rocm_guide.exercises.common import executed, say
-from rocm_guide.exercises.kernel_dojo import check_puzzle
+from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_epilogue", "check_matmul", "check_naive"]
-
-
-def check_naive(call: Callable[..., Any]) -> bool:
-    """Check exercise 1: ``naive_matmul(a, b)`` of fp16 matrices in fp32, without ``tl.dot``; each load serves a tile.
-
-    >>> import torch
-    >>> check_naive(lambda a, b: a.float() @ b.float())
-    naive_matmul: not yet
-    [FAIL] result       64 x 64 x 64: no Triton kernel was launched -> launch your kernel: kernel[grid](…)
-    False
-    """
-    return check_puzzle(call, "naive_matmul")
-
-
-def check_matmul(call: Callable[..., Any]) -> bool:
-    """Check exercise 2: ``matmul(a, b)`` of fp16 matrices in fp32, with the matrix cores and wide loads."""
-    return check_puzzle(call, "matmul")
 
 
 def check_epilogue(call: Callable[..., Any]) -> bool:
@@ -54,3 +37,7 @@ def check_epilogue(call: Callable[..., Any]) -> bool:
     if not used:
         return say(False, "right, without a matrix instruction: tl.dot")
     return say(True, f"right, in one launch, with {', '.join(sorted(used))}")
+
+
+check_naive = judge_of("naive_matmul")
+check_matmul = judge_of("matmul")

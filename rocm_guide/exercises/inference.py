@@ -4,21 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rocm_guide.exercises.common import say
 from rocm_guide.models.shapes import config_of
 from rocm_guide.serve.generate_cost import kv_cache_bytes
 
-if TYPE_CHECKING:
-    import torch
-
 __all__ = ["check_cache", "check_loop", "check_padding"]
 
 
 def check_loop(write: Callable[[Any, torch.Tensor, int], torch.Tensor]) -> bool:
-    """Check exercise 1: ``write(model, ids, new)`` continues ``ids`` (1, length) greedily by ``new`` tokens,
-    with a KV cache.
+    """Check exercise 1: ``write(model, ids, new)`` continues ``ids`` (1, length) greedily by ``new``, with a KV cache.
 
     It returns all ids, (1, length + new). The tokens are compared with those of ``model.generate``, and what each
     pass through the model read is counted.
@@ -27,7 +25,6 @@ def check_loop(write: Callable[[Any, torch.Tensor, int], torch.Tensor]) -> bool:
     [HINT] the text is right, but the passes read 8, 9, 10, 11, 12, 13 tokens: keep the cache, and give the newest token
     False
     """
-    import torch
     from transformers import AutoModelForCausalLM
 
     small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}

@@ -47,8 +47,6 @@ def check_tail_mask(tail_mask: Callable[[int, int], int]) -> bool:
 
     Lane L of the wave has column ``first + L``; bit L of the mask says that it is below ``cols``.
 
-    Prints [OK] or a hint, and returns whether the answer is right.
-
     >>> check_tail_mask(lambda cols, first: (1 << max(0, min(64, cols - first))) - 1)
     [OK]   one bit for each lane that has a column, from none to all 64
     True
@@ -80,8 +78,6 @@ def check_tail_mask(tail_mask: Callable[[int, int], int]) -> bool:
 def check_waits(first: int, second: int) -> bool:
     """Check exercise 2: the weakest two waits with which :data:`TWO_LOADS` is right; the code is executed with them.
 
-    Prints [OK] or a hint, and returns whether the answer is right.
-
     >>> check_waits(0, 0)
     [HINT] vmcnt(0), vmcnt(0): not yet. the result is right, but the square waits for both loads and needs only one
     False
@@ -109,8 +105,6 @@ def check_place(place: Callable[[int, int], tuple[int, int]]) -> bool:
     """Check exercise 3: ``place(i, j)`` gives (register, lane) of element (i, j) of the result of a 32x32x8 MFMA.
 
     Registers count from 0, the first of the sixteen that hold the result.
-
-    Prints [OK] or a hint, and returns whether the answer is right.
     """
     from cdna.run.matrix import layout_d
 

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import say
-from rocm_guide.exercises.kernel_dojo import check_puzzle
+from rocm_guide.exercises.kernel_dojo import judge_of
 
 if TYPE_CHECKING:
     from cdna.isa.kernel import Kernel
@@ -22,8 +23,6 @@ def check_barriers(kernel: Any) -> bool:
     ``kernel`` takes what :func:`cdna.examples.int4_scores.int4_scores_planar` takes. It is interpreted for
     100 tokens and for one, against float64, and compiled for gfx942 with four waves: keys that stay in registers,
     matrix instructions, no spills, and then the barriers are counted.
-
-    Prints [OK] or a hint, and returns whether the kernel passes.
 
     >>> from cdna.examples.int4_scores import int4_scores_planar
     >>> check_barriers(int4_scores_planar)  # doctest: +ELLIPSIS
@@ -55,23 +54,11 @@ def check_barriers(kernel: Any) -> bool:
     return say(True, f"{barriers} barriers instead of 15; the keys stay in their waves ({exchanges} lane exchanges)")
 
 
-def check_pair_sums(call: Callable[..., Any]) -> bool:
-    """Check exercise 2: ``pair_sums(x)``, the sums of neighbours, right as before and with loads of 128 bits."""
-    return check_puzzle(call, "pair_sums")
-
-
-def check_transpose(call: Callable[..., Any]) -> bool:
-    """Check exercise 3: ``transpose(x)`` of any strides: wide both ways, through LDS, and with few bank conflicts."""
-    return check_puzzle(call, "transpose")
-
-
 _SHAPE = {"M": 16, "BLOCK": 64, "D": 128}
 
 
 def _wrong_score(kernel: Any) -> str:
     """Return the first wrong score for 100 tokens or for one, in a line; empty if all are right."""
-    import torch
-
     from cdna.interpret import interpret
 
     random, calls, wanted = torch.Generator().manual_seed(0), [], []
@@ -102,8 +89,6 @@ def _wrong_score(kernel: Any) -> str:
 
 def _code_of(kernel: Any) -> tuple[int, Kernel]:
     """Return the trips of the keys through LDS on their way to the first product, and the code for gfx942."""
-    import torch
-
     from cdna.compile import compile_kernel
     from cdna.ir.program import parse_ir
 
@@ -123,3 +108,7 @@ def _code_of(kernel: Any) -> tuple[int, Kernel]:
     keys = max(loads, key=lambda v: v.type.bytes)
     moves = [step.move for step in program.path(keys.name, dots[0].results[0])]
     return sum("-> LDS" in move for move in moves), compiled.parsed
+
+
+check_pair_sums = judge_of("pair_sums")
+check_transpose = judge_of("transpose")

@@ -6,14 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rocm_guide.dojo.grading import Grade, grade
+from rocm_guide.dojo.catalogue import find_puzzle
+from rocm_guide.dojo.grading import grade
+from rocm_guide.dojo.listings import LISTINGS
 
-__all__ = ["check_banks", "check_puzzle", "check_round_trip", "check_waits"]
-
-
-def _say(result: Grade) -> bool:
-    print(result)
-    return result.passed
+__all__ = ["check_banks", "check_puzzle", "check_round_trip", "check_waits", "judge_of"]
 
 
 def check_puzzle(call: Callable[..., Any] | str, puzzle: str) -> bool:
@@ -25,21 +22,25 @@ def check_puzzle(call: Callable[..., Any] | str, puzzle: str) -> bool:
     [FAIL] result       4,096 elements: element [0] is 1.12598, and -1.12598 is right; 4096 of 4096 elements are wrong -> no kernel has stored anything yet: launch yours, as kernel[grid](…)
     False
     """  # noqa: E501  the line is as it is printed
-    return _say(grade(call, puzzle))
+    result = grade(call, puzzle)
+    print(result)
+    return result.passed
 
 
-def check_round_trip(call: Callable[..., Any]) -> bool:
-    """Check exercise 1: the kernel that takes every tile through LDS;
-    right as before, without LDS and with wide stores.
+def judge_of(puzzle: str) -> Callable[[Callable[..., Any] | str], bool]:
+    """Return the check of an exercise that is a puzzle of the dojo, or a listing: its docstring is the puzzle's task.
+
+    >>> print(judge_of("copy").__doc__[:38])
+    Check a solution. copy(x): a new tenso
     """
-    return _say(grade(call, "scale_columns"))
+
+    def check(solution: Callable[..., Any] | str) -> bool:
+        return check_puzzle(solution, puzzle)
+
+    check.__doc__ = f"Check a solution. {(LISTINGS.get(puzzle) or find_puzzle(puzzle)).task}"
+    return check
 
 
-def check_waits(listing: str) -> bool:
-    """Check exercise 2: the listing in which two waits are missing; right in every order, and no wait for too much."""
-    return _say(grade(listing, "missing_wait"))
-
-
-def check_banks(listing: str) -> bool:
-    """Check exercise 3: the listing whose lanes meet in one bank of LDS; right as before, and without conflicts."""
-    return _say(grade(listing, "bank_conflicts"))
+check_round_trip = judge_of("scale_columns")
+check_waits = judge_of("missing_wait")
+check_banks = judge_of("bank_conflicts")

@@ -14,8 +14,6 @@ __all__ = ["check_remap", "check_resident_threads", "check_token_time"]
 def check_resident_threads(threads: int) -> bool:
     """Check exercise 1: how many threads an MI300A can hold at once.
 
-    Prints [OK] or a hint, and returns whether the answer is right.
-
     >>> check_resident_threads(228 * 4 * 8 * 64)
     [OK]   466,944 threads: 228 CUs x 4 SIMDs x 8 waves x 64 lanes
     True
@@ -36,8 +34,6 @@ def check_resident_threads(threads: int) -> bool:
 
 def check_token_time(milliseconds: float, parameters: float = 70e9, bytes_per_parameter: float = 2) -> bool:
     """Check exercise 2: the least time per token when all weights are read once for each, on an MI300X.
-
-    Prints [OK] or a hint, and returns whether the answer is right.
 
     >>> check_token_time(70e9 * 2 / 5.3e12 * 1e3)
     [OK]   26.4 ms, so at most 38 tokens per second for one request
@@ -60,10 +56,7 @@ def check_token_time(milliseconds: float, parameters: float = 70e9, bytes_per_pa
 
 
 def check_remap(remap: Callable[[int, int, int], int], dies: int = 8) -> bool:
-    """Check exercise 3: ``remap(pid, programs, dies)`` gives each die, to which programs go in turn,
-    one contiguous chunk.
-
-    Prints [OK] or a hint, and returns whether the answer is right.
+    """Check exercise 3: ``remap(pid, programs, dies)`` gives each die, to which programs go in turn, one chunk.
 
     >>> check_remap(lambda pid, n, dies: (pid % dies) * (n // dies) + min(pid % dies, n % dies) + pid // dies)
     [OK]   every die works on one contiguous chunk, and no tile is done twice

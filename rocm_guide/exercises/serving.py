@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from rocm_guide.exercises.common import first_line, say
@@ -39,17 +39,8 @@ def check_goodput(function: Callable[..., Any]) -> bool:
     return say(True, "a service is sized by the answers that its users accept")
 
 
-def _shared(prompts: Sequence[Sequence[int]], block: int) -> int:
-    """Return how many blocks hold all prompts when every full block is stored once for each beginning
-    that leads to it.
-    """
-    full = {tuple(p[:end]) for p in prompts for end in range(block, len(p) + 1, block)}
-    return len(full) + sum(len(p) % block > 0 for p in prompts)
-
-
 def check_shared_blocks(function: Callable[[list[list[int]], int], Any]) -> bool:
-    """Check exercise 2: ``function(prompts, block)`` counts the blocks of all prompts
-    when common beginnings are shared.
+    """Check exercise 2: ``function(prompts, block)`` counts the blocks of all prompts if common beginnings are shared.
 
     >>> check_shared_blocks(lambda prompts, block: sum(-(-len(p) // block) for p in prompts))
     [HINT] two prompts with a common first block need 3 blocks, not 4: what is equal from the start is stored once
@@ -84,7 +75,9 @@ def check_shared_blocks(function: Callable[[list[list[int]], int], Any]) -> bool
             got = function([list(p) for p in prompts], block)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
             return say(False, f"it fails for {len(prompts)} prompts and blocks of {block}: {first_line(e)}")
-        if got != _shared(prompts, block):
+        # Every full block is stored once for each beginning that leads to it.
+        full = {tuple(p[:end]) for p in prompts for end in range(block, len(p) + 1, block)}
+        if got != len(full) + sum(len(p) % block > 0 for p in prompts):
             return say(False, hint.format(got=got))
     return say(True, "full blocks are found by everything that leads to them; that is prefix caching")
 

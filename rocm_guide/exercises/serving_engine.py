@@ -16,8 +16,7 @@ FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def check_blocks(blocks: int, unused: int) -> bool:
-    """Check exercise 1: blocks of 16 that a prompt of 100 tokens and an answer of 45 take at the end,
-    and places unused.
+    """Check exercise 1: blocks of 16 that a prompt of 100 tokens and an answer of 45 take in the end; unused places.
 
     The last token of an answer is never fed back: it needs no place.
 
@@ -32,12 +31,6 @@ def check_blocks(blocks: int, unused: int) -> bool:
     if unused != 0:
         return say(False, f"{unused} places: 9 blocks have 144, and 144 are taken")
     return say(True, "144 tokens fill 9 blocks to the last place; in a row of 8,192 they would leave 8,048 empty")
-
-
-def _judged(guess: list[int], said: list[int]) -> list[int]:
-    """Return what a step yields: the guesses that agree, and what the model says after the last of them."""
-    right = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(guess, said, strict=False)))
-    return said[: right + 1]
 
 
 def check_judge(function: Callable[[list[int], list[int]], Any]) -> bool:
@@ -56,7 +49,9 @@ def check_judge(function: Callable[[list[int], list[int]], Any]) -> bool:
         ([1, 2, 3, 4], [9, 2, 3, 4, 5], "what agrees behind a wrong guess followed another text"),
     ]
     for guess, said, why in cases:
-        wanted = _judged(guess, said)
+        # The guesses that agree, and what the model says after the last of them.
+        right = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(guess, said, strict=False))
+        wanted = said[: len(list(right)) + 1]
         try:
             got = function(list(guess), list(said))
         except FAULTS as e:

@@ -85,8 +85,7 @@ def check_traffic(traffic: Callable[[str, float, int], Any]) -> bool:
 
 
 def check_elastic(nodes: Any, save_every: Any) -> bool:
-    """Check exercise 3: 8 machines, of which 2 may fail;
-    a step takes 12 s, and a failure may cost 5 minutes of work at most.
+    """Check exercise 3: 8 machines, 2 may fail; a step takes 12 s, a failure may cost 5 minutes of work at most.
 
     >>> check_elastic("6:8", 100)
     [HINT] 100 steps of 12 s are 20 minutes, all lost if a machine fails just before the next checkpoint

@@ -10,28 +10,12 @@ import torch
 
 from cdna.dry_run import dry_run
 from rocm_guide.exercises.common import executed, say
-from rocm_guide.exercises.kernel_dojo import check_puzzle
+from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_gemv", "check_one_launch", "check_split_k"]
 
 _ORDERS = ("together", "alone", "round_robin", 1, 2)  # of workgroups and waves
 _UNITS = 304  # compute units of an MI300X
-
-
-def check_split_k(call: Callable[..., Any]) -> bool:
-    """Check exercise 1: ``split_k(a, b)``, a small result of a long K; enough workgroups, each part added once.
-
-    >>> check_split_k(lambda a, b: a.float() @ b.float())
-    split_k: not yet
-    [FAIL] result       32 x 32 x 1,024: no Triton kernel was launched -> launch your kernel: kernel[grid](…)
-    False
-    """
-    return check_puzzle(call, "split_k")
-
-
-def check_gemv(call: Callable[..., Any]) -> bool:
-    """Check exercise 2: ``skinny_gemv(w, x)``, a matrix times a vector; wide loads, enough workgroups and waves."""
-    return check_puzzle(call, "skinny_gemv")
 
 
 def check_one_launch(call: Callable[..., Any]) -> bool:
@@ -61,3 +45,7 @@ def check_one_launch(call: Callable[..., Any]) -> bool:
         few = f"16 x 2,304 x 16,384 has {workgroups} workgroups for {_UNITS} compute units"
         return say(False, f"right and repeatable, but {few}: more parts of K")
     return say(True, f"right, the same bits in {len(_ORDERS)} orders, one launch, {workgroups} workgroups")
+
+
+check_split_k = judge_of("split_k")
+check_gemv = judge_of("skinny_gemv")

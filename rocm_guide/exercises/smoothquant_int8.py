@@ -14,8 +14,7 @@ __all__ = ["check_factors", "check_fold_up", "check_longest"]
 
 
 def check_fold_up(fold_up: Callable[[Any, Any, torch.Tensor], Any]) -> bool:
-    """Check exercise 1: ``fold_up(up, down, scales)`` divides what ``down`` reads by ``scales``, in place,
-    through ``up``.
+    """Check exercise 1: ``fold_up(up, down, scales)`` divides, in place and through ``up``, what ``down`` reads.
 
     >>> check_fold_up(lambda up, down, scales: None)
     [HINT] the inputs of down_proj are as large as before: divide the rows of up_proj

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from rocm_guide.exercises.common import first_line, say
 
 __all__ = ["check_fusion", "check_graphs", "check_no_break"]
@@ -18,8 +20,6 @@ def check_graphs(answers: Mapping[str, int]) -> bool:
     [HINT] dynamic=None: the first length is compiled as it is; what happens when a second one arrives?
     False
     """
-    import torch
-
     from rocm_guide.tune.compilation.decoder import count_compilation
 
     for name, dynamic in (("dynamic=False", False), ("dynamic=True", True), ("dynamic=None", None)):
@@ -43,13 +43,10 @@ def check_graphs(answers: Mapping[str, int]) -> bool:
 def check_no_break(fn: Callable[[Any], Any]) -> bool:
     """Check exercise 2: a function with the values of ``relu(x) / (1 + max(x))`` (0 where no x > 0) and no graph break.
 
-    >>> import torch
     >>> check_no_break(lambda x: torch.relu(x) / (1 + x.max()) if x.max() > 0 else torch.zeros_like(x))
     [HINT] the compiler stops at a decision about a value: choose with torch.where instead of if
     False
     """
-    import torch
-
     torch._dynamo.reset()
     # The largest is -1: without the decision, 0 is divided by 0.
     positive, negative = torch.tensor([1.0, -2.0, 3.0]), torch.tensor([-1.0, -3.0])
@@ -74,8 +71,6 @@ def check_fusion(kernels: int) -> bool:
     [HINT] 3: softmax reads each row once into registers, and what comes before and after needs no other row
     False
     """
-    import torch
-
     from rocm_guide.tune.compilation.inductor import extract_kernels, inductor_code
 
     x = torch.empty(512, 1024, dtype=torch.bfloat16, device="meta")

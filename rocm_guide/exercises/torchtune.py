@@ -12,8 +12,7 @@ __all__ = ["check_config", "check_targets", "check_translation"]
 
 
 def check_config(config: Any, processes: int) -> bool:
-    """Check exercise 1: a torchtune configuration whose optimizer steps see 64 rows,
-    4 of them at a time on each process.
+    """Check exercise 1: a torchtune configuration whose steps see 64 rows, 4 of them at a time on each process.
 
     >>> check_config({"batch_size": 4, "gradient_accumulation_steps": 1}, 4)
     [HINT] 4 rows x 1 x 4 processes = 16 rows for each optimizer step, and 64 are wanted
@@ -31,8 +30,7 @@ def check_config(config: Any, processes: int) -> bool:
 
 
 def check_translation(settings: Any, processes: int) -> bool:
-    """Check exercise 2: an SFTConfig that trains as torchtune's llama2/7B_lora does on 8 GPUs,
-    but on ``processes`` GPUs.
+    """Check exercise 2: an SFTConfig that trains as torchtune's llama2/7B_lora on 8 GPUs, but on ``processes`` GPUs.
 
     That configuration has batch_size 2, gradient_accumulation_steps 8, AdamW with lr 3e-4, 100 warm-up steps, a cosine
     schedule and 1 epoch.

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from cdna.occupancy import occupancy
 from rocm_guide.exercises.common import say
-from rocm_guide.exercises.kernel_dojo import check_puzzle
+from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_formula", "check_lean_matmul", "check_softmax_waves"]
 
@@ -46,11 +45,5 @@ def check_formula(formula: Callable[[int, int, int], float]) -> bool:
     return say(True, f"{len(cases)} kernels, each with another limit, all right")
 
 
-def check_softmax_waves(call: Callable[..., Any]) -> bool:
-    """Check exercise 1: ``softmax(x)`` whose launch leaves room for four waves or more on a SIMD."""
-    return check_puzzle(call, "softmax")
-
-
-def check_lean_matmul(call: Callable[..., Any]) -> bool:
-    """Check exercise 2: ``lean_matmul(a, b)`` with a tile whose sums fit into the registers of two waves or more."""
-    return check_puzzle(call, "lean_matmul")
+check_softmax_waves = judge_of("softmax")
+check_lean_matmul = judge_of("lean_matmul")

@@ -37,8 +37,7 @@ TILES: list[tuple[tuple[int, int, int], dict[str, Any]]] = [
 
 
 def check_split_k(split: Any) -> bool:
-    """Check exercise 1: the smallest ``SPLIT_K`` that gives :data:`DECODE` enough workgroups
-    and divides its loop evenly.
+    """Check exercise 1: the smallest ``SPLIT_K`` with enough workgroups for :data:`DECODE` and an evenly divided loop.
 
     >>> check_split_k(1)
     [HINT] 64 workgroups; an MI300X has 304 CUs and wants 1,024 workgroups or more

@@ -1,29 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Fine-tuning: in one process, in several, with torchtune; runs that go through the notebooks.
 
-In reading order:
-
-- ``lora``: LoRA by hand: a frozen linear layer plus a product of two thin matrices, and the tools to look at weight
-  updates.
-- ``sft``: Fine-tune with TRL's SFTTrainer on whatever device is there, and measure the run.
-- ``job``: The settings of a whole fine-tuning job from a few numbers, and the figures that a trainer has written
-  down.
-- ``all_reduce``: The time of an all-reduce: computed from the links between a machine's GPUs, and measured in
-  several processes.
-- ``nodes``: Launch files for several machines, and two "machines" on this one: each a torchrun agent that can be
-  lost.
-- ``watched``: A script as one process of several, watched from outside: what it holds, and what it sends in a step.
-  Notebook 05.
-- ``run_folder``: the folder of a run: what lies in it, written whole or not at all, and never mixed up with another
-  model.
-- ``passport``: ``passport.json``, one small file that says what the model is, what it learnt, its size and its speed;
-  the same as text, and a stage of it as one line.
-- ``run_measurements``: the figures of the passport, for any model and any data set.
-- ``run_stages``: the fine-tuned model that a notebook starts from; it is made where an earlier notebook has not left
-  it.
-- ``job_check``: whether a model, a data set and the knobs fit together and into this machine, before any work.
-- ``rows_check``: Check the rows of a data set as a trainer will see them, before it trains: what is learnt and what
-  is cut; pairs of preferences too.
+In reading order: ``lora`` by hand; ``job_check``, ``rows_check``, ``job`` and ``sft`` with TRL; ``nodes``, ``watched``
+and ``all_reduce`` in several processes; ``torchtune``; ``run_folder``, ``passport``, ``run_measurements`` and
+``run_stages``, a model on its way through the notebooks.
 """
 
 from typing import TYPE_CHECKING
@@ -66,63 +46,4 @@ if TYPE_CHECKING:
     )
     from rocm_guide.finetune.watched import read_watched
 
-__all__ = [
-    "AllReduce",
-    "LaunchError",
-    "LoopbackError",
-    "RunError",
-    "RunFolder",
-    "across_devices",
-    "adapter_folder",
-    "adapter_size",
-    "add_stage",
-    "agent_command",
-    "all_reduce_us",
-    "check_adapter",
-    "check_job",
-    "check_preferences",
-    "check_rows",
-    "check_same",
-    "fine_tune",
-    "folder_bytes",
-    "free_port",
-    "full_folder",
-    "held_out_pairs",
-    "held_out_prompts",
-    "launch_file",
-    "measure_all_reduce",
-    "measure_stage",
-    "merged_model",
-    "open_run",
-    "passport_line",
-    "passport_text",
-    "read_losses",
-    "read_passport",
-    "read_processes",
-    "read_watched",
-    "recipe",
-    "record",
-    "ring_bytes",
-    "sft_settings",
-    "start_node",
-    "trainable_parameters",
-    "training_figures",
-    "usual_group",
-    "wait_for",
-    "whole_job",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    "sft",
-    "job",
-    "all_reduce",
-    "nodes",
-    "watched",
-    "run_folder",
-    "job_check",
-    "rows_check",
-    "run_measurements",
-    "passport",
-    "run_stages",
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

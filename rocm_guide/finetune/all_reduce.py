@@ -83,8 +83,6 @@ def require_loopback() -> None:
 
     Raises:
         LoopbackError: it is off and stays off.
-
-    >>> require_loopback()
     """
     if not switch_on_loopback():
         raise LoopbackError(

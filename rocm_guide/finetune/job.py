@@ -7,6 +7,8 @@ import resource
 import sys
 from typing import Any
 
+import torch
+
 from rocm_guide.common.base import GuideError
 from rocm_guide.finetune.sft import FineTuned, recipe, trainable_parameters
 
@@ -24,16 +26,13 @@ def whole_job(
     accumulation: int = 1,
     length: int = 0,
 ) -> dict[str, Any]:
-    """Return fields of ``SFTConfig`` for a whole job;
-    0 takes what was seen to work (tiny) or is usual (any other model).
+    """Return fields of ``SFTConfig`` for a whole job; 0 takes what was seen to work (tiny) or is usual (any other).
 
     Other models train for one epoch, as the ROCm guide does, on rows of at most ``length`` tokens.
 
     Args:
         model: as :func:`rocm_guide.models.load.load_model` takes it.
-        method: "lora" or "full".
         epochs, steps: how long; ``steps`` wins where both are given.
-        rate: learning rate.
         batch: rows on the device at a time; ``batch`` x ``accumulation`` rows make a step of the optimizer.
         length: longest sample in tokens.
 
@@ -70,8 +69,7 @@ def whole_job(
 
 
 def adapter_size(model: str, rank: int = 0, alpha: int = 0) -> tuple[int, int]:
-    """Return (rank, alpha) of a LoRA adapter; 0 takes 16 and 32 for the tiny model,
-    the ROCm guide's 64 and 16 for others.
+    """Return (rank, alpha) of a LoRA adapter; for 0 the tiny model has 16 and 32, others the ROCm guide's 64 and 16.
 
     >>> adapter_size("tiny"), adapter_size("random:llama-2-7b"), adapter_size("tiny", rank=4, alpha=8)
     ((16, 32), (64, 16), (4, 8))
@@ -83,19 +81,15 @@ def adapter_size(model: str, rank: int = 0, alpha: int = 0) -> tuple[int, int]:
 
 
 def training_figures(trainer: Any, resumed_from: str | None = None) -> FineTuned:
-    """Return what an ``SFTTrainer`` has written down about its last ``train()``:
-    losses, steps, seconds, tokens, memory.
+    """Return what an ``SFTTrainer`` wrote down about its last ``train()``: losses, steps, seconds, tokens, memory.
 
     Everything comes from ``trainer.state.log_history``, so it works for a trainer that you wrote yourself. Tokens per
     second are those of the whole call, the first slow steps included. A call that only resumed a finished run has no
     speed: 0.
 
     Args:
-        trainer: after ``train()``.
         resumed_from: the checkpoint that it went on from, as ``…/checkpoint-204``; its tokens were not computed now.
     """
-    import torch
-
     result = FineTuned(trainer.model)
     result.trainable, result.total = trainable_parameters(trainer.model)
     history = trainer.state.log_history

@@ -209,9 +209,7 @@ def _check_memory(model: str, fields: dict[str, Any], sizes: Sizes | None, copie
 
 
 def _training_bytes(fields: dict[str, Any], sizes: Sizes | None, parameters: int, work: dict[str, Any]) -> int:
-    """Return the bytes beside the weights at the peak of a step in bfloat16;
-    without the activations where nobody counts them.
-    """
+    """Return the bytes beside the weights at the peak of a step in bfloat16; activations only where somebody counts."""
     if sizes is None or not trains(sizes):
         return 6 * parameters if work["method"] == "full" else parameters // 10
     plan = fit(fields, Workload(**work))

@@ -108,8 +108,7 @@ def rank_for_energy(matrix: torch.Tensor, share: float = 0.9) -> int:
 
 
 def low_rank(matrix: torch.Tensor, r: int) -> torch.Tensor:
-    """Return the matrix of rank ``r`` nearest to ``matrix`` (in the Frobenius norm):
-    its ``r`` largest singular components.
+    """Return the matrix of rank ``r`` nearest to ``matrix`` (Frobenius norm): its ``r`` largest singular components.
 
     Raises:
         GuideError: r is negative.

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,7 @@ def fill_in(
     """Return the launch file ``text`` of this ``kind`` with what is given in place of what stands there.
 
     Args:
-        kind: torchrun, slurm or accelerate.
-        text: the file as it ships.
         nodes: machines: "2"; for torchrun also least and most, "1:2".
-        gpus: of each machine.
         time: Slurm's time limit, ``HH:MM:SS`` or ``D-HH:MM:SS``, not zero.
         program: what each process runs instead of the course's own: ``["train.py", "--lr", "1e-4"]``.
 
@@ -157,8 +155,7 @@ def launch_file(
     time: str | None = None,
     program: Sequence[str] = (),
 ) -> str:
-    """Return the text of a launch file: ``torchrun`` (run it on every machine), ``slurm`` (submit it),
-    ``accelerate`` (YAML).
+    """Return a launch file: ``torchrun`` (run it on every machine), ``slurm`` (submit it), ``accelerate`` (YAML).
 
     The options are those of :func:`~rocm_guide.finetune.nodes.fill_in`; the file as it ships if there is
     none.
@@ -169,8 +166,6 @@ def launch_file(
     >>> launch_file("slurm").splitlines()[0]
     '#!/bin/bash'
     """
-    from importlib.resources import files
-
     if kind not in LAUNCH_FILES:
         raise LaunchError(f"{kind!r}: there is no such launch file; choose from {', '.join(LAUNCH_FILES)}")
     # Spelt out one by one, so that `rocm-guide copy` sees which files belong to this function.

@@ -153,9 +153,7 @@ def add_stage(run: str | Path, stage: str, notebook: str = "", **entries: Any) -
     Two notebooks may do so at the same time.
 
     Args:
-        run: its folder.
         stage: "base", "adapter", "merged", "gptq-4bit", ….
-        notebook: its number.
         entries: ``held_out``, ``size``, ``speed``, ``generations``, ``settings``, ``hardware``, ``folder``.
 
     Raises:
@@ -250,9 +248,6 @@ def _row(stage: Mapping[str, Any]) -> tuple[str, ...]:
 def passport_text(passport: Mapping[str, Any]) -> str:
     """Return the passport as lines of text: a row of figures for each stage, then what it says, before and after.
 
-    Args:
-        passport: from :func:`rocm_guide.finetune.passport.read_passport`.
-
     >>> print(passport_text({"run": "r", "model": "tiny", "dataset": "tiny", "stages": []}))
     r: tiny, fine-tuned on tiny
     no stage yet: run notebook 02 with this RUN
@@ -296,10 +291,6 @@ def passport_line(passport: Mapping[str, Any], stage: str) -> str:
     merged model the adapter, of all others the merged model, or the base where there is none. Speeds differ by some per
     cent from run to run, so one is called worse from a tenth on, as is the memory; a speed of a stage without a prefill
     was measured in another way, and is compared with nothing.
-
-    Args:
-        passport: from :func:`rocm_guide.finetune.passport.read_passport`.
-        stage: the name of one that is in it.
 
     Raises:
         RunError: it has no such stage.

@@ -24,7 +24,6 @@ def check_rows(rows: Dataset, tokenizer: Any, length: int, *, vocabulary: int = 
 
     Args:
         rows: from :func:`rocm_guide.models.columns.training_rows`.
-        tokenizer: the model's.
         length: ``max_length`` of the trainer, in tokens.
         vocabulary: rows of the model's embedding; 0 if it is not known.
 
@@ -83,7 +82,6 @@ def check_preferences(rows: Dataset, tokenizer: Any, length: int) -> None:
         rows: columns ``prompt``, ``chosen`` and ``rejected``, as texts or as turns of a conversation; without a prompt
             of turns ``chosen`` and ``rejected`` are whole conversations, and what they begin with is the prompt. A
             column ``answer`` may hold what a program can check. Others are named and left out.
-        tokenizer: the model's.
         length: ``max_length`` of the trainer, in tokens.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import secrets
@@ -43,9 +42,7 @@ class RunFolder:
     _owner: Any = field(default=None, repr=False, compare=False)  # a temporary folder lives as long as the run does
 
     def path(self, stage: str) -> Path:
-        """Return the folder of a stage, for example ``adapter``, ``merged`` or ``gptq-4bit``;
-        it may not be there yet.
-        """
+        """Return the folder of a stage (``adapter``, ``merged``, ``gptq-4bit``); it may not be there yet."""
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", stage):
             raise RunError(f"stage {stage!r}: give a name of small letters, digits and -, for example 'gptq-4bit'")
         return self.folder / stage
@@ -109,9 +106,7 @@ class RunFolder:
 
 
 def runs_folder() -> Path:
-    """Return where runs are kept: ``ROCM_GUIDE_RUNS``, else ``runs`` beside the folder of the notebooks,
-    else ``./runs``.
-    """
+    """Return where runs are kept: ``ROCM_GUIDE_RUNS``, else ``runs`` beside the notebooks' folder, else ``./runs``."""
     if named := os.environ.get("ROCM_GUIDE_RUNS"):
         return Path(named).expanduser()
     here = Path.cwd()
@@ -171,16 +166,13 @@ def check_weights(file: Path) -> None:
     Raises:
         RunError: it is cut off, or is none.
     """
+    from safetensors import SafetensorError, safe_open
+
     try:
-        size = file.stat().st_size
-        with file.open("rb") as f:
-            length = int.from_bytes(f.read(8), "little")
-            header = json.loads(f.read(length)) if 0 < length <= min(size, 100_000_000) else None
-        ends = [t["data_offsets"][1] for n, t in (header or {}).items() if n != "__metadata__"]
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as e:
-        raise RunError(f"{shown(file)}: cannot be read as weights; delete its folder and make it again") from e
-    if not ends or 8 + length + max(ends) != size:
-        raise RunError(f"{shown(file)}: half-written ({size:,} bytes); delete its folder and make it again")
+        with safe_open(file, "np"):
+            return
+    except (OSError, SafetensorError) as e:
+        raise RunError(f"{shown(file)}: half-written, or no weights ({e}); delete its folder and make it again") from e
 
 
 def check_complete(folder: Path, label: str) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rocm_guide.common.device import accelerator, clock
 from rocm_guide.finetune.passport import RunError
 from rocm_guide.models.evaluation import answer
@@ -21,6 +23,8 @@ __all__ = ["held_out_pairs", "held_out_prompts", "measure_stage"]
 #: Answers of at most so many tokens are compared word for word; longer ones have many right forms.
 _SHORT = 16
 _PREFILL, _DECODED = 512, 16
+#: Tokens that are computed at once, padding included.
+_AT_ONCE = 4096
 #: Numbers of the vocabulary's logits that are computed at once: 256 MiB in float32.
 LOGITS_AT_ONCE = 2**26
 
@@ -54,24 +58,18 @@ def _encoded(pair: tuple[str, str], tokenizer: Any, longest: int) -> tuple[list[
     return ids[cut:], max(1, start - cut)
 
 
-def completion_loss(
-    model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int = 1024, batch_tokens: int = 4096
-) -> float:
+def completion_loss(model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int = 1024) -> float:
     """Return the mean loss, in nats per token, of the completions; prompts are given, not judged.
 
     The layers see whole rows; the output layer takes some positions at a time, since the logits of 4,096 tokens over
     a vocabulary of 262,144 would be 4.3 GB in float32, and as much again in the loss.
 
     Args:
-        pairs: from :func:`held_out_pairs`.
         longest: tokens of a sample; of longer ones the end is taken.
-        batch_tokens: tokens computed at once, padding included.
 
     Raises:
         RunError: nothing to judge.
     """
-    import torch
-
     from rocm_guide.models.course_data import pad_right
 
     rows = sorted((_encoded(p, tokenizer, longest) for p in pairs), key=lambda r: len(r[0]))
@@ -79,7 +77,7 @@ def completion_loss(
     device = next(model.parameters()).device
     while done < len(rows):
         size = 1
-        while done + size < len(rows) and (size + 1) * len(rows[done + size][0]) <= batch_tokens:
+        while done + size < len(rows) and (size + 1) * len(rows[done + size][0]) <= _AT_ONCE:
             size += 1
         part = rows[done : done + size]
         done += size
@@ -96,10 +94,7 @@ def completion_loss(
 
 
 def _token_losses(model: Any, ids: Any, mask: Any) -> Any:
-    """Return the loss of each token but the first, given those before it:
-    (rows, tokens - 1) from (rows, tokens), float32.
-    """
-    import torch
+    """Return the loss of each token but the first, given those before it: (rows, tokens) to (rows, tokens - 1)."""
 
     def losses(logits: Any, begin: int) -> Any:
         wanted = ids[:, begin + 1 : begin + 1 + logits.shape[1]]
@@ -127,12 +122,8 @@ def _token_losses(model: Any, ids: Any, mask: Any) -> Any:
                 object.__setattr__(layers, "forward", own)
 
 
-def word_for_word(
-    model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], batch: int = 64
-) -> tuple[float | None, list[str]]:
-    """Return the share of the answers that are exactly right, and the answers;
-    (None, []) where the right ones are long.
-    """
+def word_for_word(model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tuple[float | None, list[str]]:
+    """Return the share of exactly right answers, and the answers; (None, []) where the right ones are long."""
     special = set(tokenizer.all_special_tokens)
     wanted = []
     for _, completion in pairs:
@@ -143,18 +134,15 @@ def word_for_word(
     lengths = [len(tokenizer(w, add_special_tokens=False).input_ids) for w in wanted]
     if not all(p for p, _ in pairs) or statistics.quantiles([*lengths, lengths[-1]], n=10)[-1] > _SHORT:
         return None, []
-    given = answer(model, tokenizer, [p for p, _ in pairs], batch=batch)
+    given = answer(model, tokenizer, [p for p, _ in pairs], batch=64)
     return sum(g == w for g, w in zip(given, wanted, strict=True)) / len(wanted), given
 
 
 def speeds(model: Any, *, prompt: int = _PREFILL, new: int = _DECODED, runs: int = 3) -> dict[str, float]:
-    """Measure the tokens per second of one row:
-    ``prefill_tokens_per_s`` of a prompt, ``decode_tokens_per_s`` of what follows.
+    """Measure tokens per second of one row: ``prefill_tokens_per_s`` of a prompt, ``decode_tokens_per_s`` after it.
 
     The median of ``runs``, after one that is thrown away; random tokens, greedy decoding with the KV cache.
     """
-    import torch
-
     config = model.config
     prompt = min(prompt, max(8, (getattr(config, "max_position_embeddings", 0) or prompt) - new - 1))
     device = next(model.parameters()).device
@@ -200,17 +188,13 @@ def measure_stage(
     folder: str | Path | None = None,
     most: int = 64,
     training: Any = None,
-    new_tokens: int = 32,
 ) -> dict[str, Any]:
     """Measure everything that the passport says of a stage, as :func:`rocm_guide.finetune.passport.add_stage` takes it.
 
     Args:
         model: loaded, in evaluation mode; of PEFT, quantised, or plain.
-        rows: the held-out rows of the data set.
         folder: where the stage was saved, for its size on disk.
-        most: held-out rows that are judged.
         training: what :func:`rocm_guide.finetune.sft.fine_tune` gave back, for its speed.
-        new_tokens: of each of the three generations.
 
     Raises:
         RunError: nothing to judge.
@@ -222,7 +206,7 @@ def measure_stage(
     exact, _ = word_for_word(model, tokenizer, pairs)
     three = pairs[:: max(1, len(pairs) // 3)][:3]
     prompts = [p or c[:80] for p, c in three]
-    texts = answer(model, tokenizer, prompts, new_tokens=new_tokens, batch=len(prompts))
+    texts = answer(model, tokenizer, prompts, new_tokens=32, batch=len(prompts))
     held_out = {"rows": len(pairs), "loss": loss, "perplexity": math.exp(min(loss, 80.0)), "exact_match": exact}
     size: Mapping[str, Any] = {
         "disk_bytes": weight_bytes(folder) if folder else None,

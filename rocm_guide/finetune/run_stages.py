@@ -37,11 +37,7 @@ def record(
     """Measure a stage and put it into the passport of the run; gives the entry.
 
     Args:
-        run: from :func:`rocm_guide.finetune.run_folder.open_run`.
         stage: its name, "base" or that of its folder in the run.
-        model: loaded, in evaluation mode.
-        rows: held-out rows of the data set.
-        notebook: its number, as "02".
         settings: what it was made with, as numbers and short texts.
         training: what :func:`rocm_guide.finetune.sft.fine_tune` gave back.
         most: held-out rows that are judged; 108 of the tiny data set, 64 of any other, when None.
@@ -116,17 +112,14 @@ def check_adapter(folder: str | Path, model: Any, label: str = "") -> int:
 
 
 def merged_model(run: RunFolder, *, train: bool = True, say: Any = print) -> str:
-    """Return the model to go on with, as :func:`rocm_guide.models.load.load_model` takes it:
-    the fine-tuned, merged one.
+    """Return the model to go on with, the fine-tuned and merged one, as ``load_model`` takes it.
 
     It is what notebook 03 left in the run. Where only the adapter of notebook 02 is there, it is merged now. Where
     nothing is there, the tiny model is fine-tuned as notebook 02 does it and kept; any other model is taken as it is,
     because training it takes longer than a reader of a later notebook expects.
 
     Args:
-        run: from :func:`rocm_guide.finetune.run_folder.open_run`.
         train: whether the tiny model may be fine-tuned; where it may not, it is taken as it is, too.
-        say: what is told to the reader goes here.
 
     Raises:
         RunError: what is kept there is half-written, or belongs to another model.
@@ -185,9 +178,7 @@ def adapter_folder(run: RunFolder, own: str = "", *, say: Any = print) -> Path:
     adapter is made in four steps: it has the right files and no wisdom, so it is not kept under that name.
 
     Args:
-        run: from :func:`rocm_guide.finetune.run_folder.open_run`.
         own: a folder that PEFT saved, or an id of the hub, taken in place of the run's; a folder need not be there.
-        say: what is told to the reader goes here.
 
     Raises:
         GuideError: the hub does not give it.

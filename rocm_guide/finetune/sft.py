@@ -15,12 +15,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.device import accelerator, clock, peak_memory, pick_dtype, seed_all
 from rocm_guide.models.columns import TRAINED_ON, kind_of, training_rows
 
 if TYPE_CHECKING:
-    import torch
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -117,7 +118,6 @@ class FineTuned:
 def trainable_parameters(model: Any) -> tuple[int, int]:
     """Return (trainable, total) numbers of parameters of a torch module. Works on the meta device. Notebook 01.
 
-    >>> import torch
     >>> layer = torch.nn.Linear(4, 3)
     >>> _ = layer.bias.requires_grad_(False)
     >>> trainable_parameters(layer)
@@ -139,7 +139,6 @@ def sft_settings(folder: str | Path, *, device: str | None = None, **changes: An
 
     Source: TRL documentation, SFTConfig.
     """
-    import torch
     from trl import SFTConfig
 
     device = device or accelerator().device
@@ -230,7 +229,6 @@ def fine_tune(
 
     Args:
         model: a freshly loaded model. It is trained in place, so comparing two methods takes two loads.
-        tokenizer: the model's tokenizer.
         rows: columns ``prompt`` and ``completion`` (only the completion is learnt), ``text``, ``messages``, or others
             that :func:`rocm_guide.models.columns.training_rows` maps to these.
         settings: an ``SFTConfig``, for example from :func:`sft_settings`.
@@ -238,7 +236,6 @@ def fine_tune(
         adapter_dtype: type of the adapter's weights; PEFT's choice (float32 under a 16-bit model) when None. Adapters
             of the model's own type, with ``bf16=False`` in ``settings``, need no casts around every product: faster,
             and updates smaller than the type's resolution are lost.
-        callbacks: further ``TrainerCallback`` objects.
 
     Raises:
         GuideError: the model is wrapped by PEFT already, it has none of the layers that the adapter names, there is

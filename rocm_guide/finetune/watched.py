@@ -13,12 +13,11 @@ import runpy
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rocm_guide.common.base import GuideError, write_text
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["read_watched"]
 
@@ -60,7 +59,6 @@ def read_watched(folder: str | Path) -> tuple[list[dict[str, Any]], dict[str, to
 def local_bytes(tensors: Iterable[Any]) -> int:
     """Return the bytes of these tensors in this process; of one that is cut over several, those of its own share.
 
-    >>> import torch
     >>> local_bytes([torch.zeros(3), torch.zeros(2, dtype=torch.bfloat16)])
     16
     """
@@ -70,7 +68,6 @@ def local_bytes(tensors: Iterable[Any]) -> int:
 
 def _traffic() -> Any:
     """Return a mode that adds up, in its ``sent``, the bytes of each collective operation that torch dispatches."""
-    import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
@@ -124,7 +121,6 @@ class _Watch:
 
 def main() -> int:
     """Run the script that the command line names, unchanged, and write down what this process held and sent."""
-    import torch
     from safetensors.torch import save_file
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 

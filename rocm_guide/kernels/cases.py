@@ -58,7 +58,7 @@ __all__ = [
 #: Pairs of a label and a launch.
 Cases: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]
 
-BF16, FP32, INT8 = torch.bfloat16, torch.float32, torch.int8
+FP16, BF16, FP32, INT8 = torch.float16, torch.bfloat16, torch.float32, torch.int8
 #: Types of the products, in the order of the table.
 PRODUCTS = (torch.float16, BF16, FP32, INT8, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 #: Row lengths: usual ones, odd ones, a blocked one.
@@ -90,63 +90,56 @@ def multiply(
 def attention_cases() -> Cases:
     """Yield (label, launch) for the resource table: every feature, forward and backward; for a dry run."""
 
-    def case(
-        backward: bool, d: int, rows: int = 1024, kv_heads: int = 8, dtype: Any = torch.float16, **more: Any
-    ) -> Any:
-        def run() -> None:
-            q, out, do = (torch.empty(2, 8, rows, d, dtype=dtype, device="cuda") for _ in range(3))
-            k = torch.empty(2, kv_heads, rows, d, dtype=dtype, device="cuda")
-            given = dict(more)
-            if given.pop("alibi", False):
-                given["alibi_slopes"] = torch.empty(8, device="cuda")
-            if given.pop("matrix", False):
-                given["bias"] = torch.empty(2, 8, rows, rows, dtype=dtype, device="cuda")
-            v = k.mT.contiguous().mT if given.pop("v_transposed", False) else k
-            if backward:
-                lse = torch.empty(2, 8, rows, device="cuda")
-                attention_backward(do, q, k, v, out, lse, bias_gradient="bias" in given, **given)
-            else:
-                attention_forward(q, k, v, **given)
-
-        return run
+    def launch(backward: bool, d: int, rows: int = 1024, kv_heads: int = 8, dtype: Any = FP16, **given: Any) -> None:
+        q, out, do = (empty(2, 8, rows, d, dtype=dtype) for _ in range(3))
+        k = empty(2, kv_heads, rows, d, dtype=dtype)
+        if given.pop("alibi", False):
+            given["alibi_slopes"] = empty(8, dtype=FP32)
+        if given.pop("matrix", False):
+            given["bias"] = empty(2, 8, rows, rows, dtype=dtype)
+        v = k.mT.contiguous().mT if given.pop("v_transposed", False) else k
+        if backward:
+            lse = empty(2, 8, rows, dtype=FP32)
+            attention_backward(do, q, k, v, out, lse, bias_gradient="bias" in given, **given)
+        else:
+            attention_forward(q, k, v, **given)
 
     for name, backward in (("forward", False), ("backward", True)):
         for d in (64, 128):
             for causal in (False, True):
                 label = f"{name}, heads of {d}{', causal' if causal else ''}"
-                yield label, case(backward, d, causal=causal)
+                yield label, partial(launch, backward, d, causal=causal)
                 for feature in ("alibi", "matrix", *(() if backward else ("v_transposed",))):
-                    yield f"{label}, {feature}", case(backward, d, causal=causal, **{feature: True})
-                yield f"{label}, dropout", case(backward, d, causal=causal, dropout=0.1, seed=12345)
+                    yield f"{label}, {feature}", partial(launch, backward, d, causal=causal, **{feature: True})
+                yield f"{label}, dropout", partial(launch, backward, d, causal=causal, dropout=0.1, seed=12345)
                 for schedule in () if backward else ("fixed", "dynamic"):
-                    yield f"{label}, persistent {schedule}", case(backward, d, causal=causal, schedule=schedule)
-            grouped = case(backward, d, kv_heads=2, dtype=torch.bfloat16, causal=True)
+                    yield (
+                        f"{label}, persistent {schedule}",
+                        partial(launch, backward, d, causal=causal, schedule=schedule),
+                    )
+            grouped = partial(launch, backward, d, kv_heads=2, dtype=BF16, causal=True)
             yield f"{name}, heads of {d}, causal, bf16, 4 per KV head", grouped
             if not backward:
-                yield f"{name}, heads of {d}, causal, 1023 tokens", case(backward, d, rows=1023, causal=True)
+                yield f"{name}, heads of {d}, causal, 1023 tokens", partial(launch, backward, d, rows=1023, causal=True)
         for d in (16, 72, 80, 256) if backward else (16, 32, 72, 80, 96, 112, 256):
-            yield f"{name}, heads of {d}, causal", case(backward, d, causal=True)
+            yield f"{name}, heads of {d}, causal", partial(launch, backward, d, causal=True)
 
 
 def attention_fp8_cases() -> Cases:
     """Yield (label, launch) for the resource table: each pair of types; for a dry run."""
 
-    def case(d: int, dtype: Any, q_dtype: Any = None, p_scale: float | None = None, causal: bool = False) -> Any:
-        def run() -> None:
-            q = torch.empty(2, 8, 1024, d, dtype=q_dtype or dtype, device="cuda")
-            k, scale = torch.empty(2, 8, 1024, d, dtype=dtype, device="cuda"), torch.empty(2, 8, device="cuda")
-            named = {"q_scale": None if q_dtype else scale, "k_scale": scale, "v_scale": scale}
-            attention_quantized(q, k, k, **named, p_scale=p_scale, causal=causal)
-
-        return run
+    def launch(d: int, dtype: Any, q_dtype: Any = None, **more: Any) -> None:
+        q, k = empty(2, 8, 1024, d, dtype=q_dtype or dtype), empty(2, 8, 1024, d, dtype=dtype)
+        scale = empty(2, 8, dtype=FP32)
+        attention_quantized(q, k, k, q_scale=None if q_dtype else scale, k_scale=scale, v_scale=scale, **more)
 
     for d in (64, 128):
         for causal in (False, True):
             label = f"heads of {d}{', causal' if causal else ''}"
-            yield f"{label}, int8 q k v", case(d, torch.int8, causal=causal)
-            yield f"{label}, int8 q k v p", case(d, torch.int8, p_scale=1 / 127, causal=causal)
-            yield f"{label}, int8 k v", case(d, torch.int8, torch.float16, causal=causal)
-            yield f"{label}, fp8", case(d, torch.float8_e4m3fnuz, causal=causal)
+            yield f"{label}, int8 q k v", partial(launch, d, INT8, causal=causal)
+            yield f"{label}, int8 q k v p", partial(launch, d, INT8, p_scale=1 / 127, causal=causal)
+            yield f"{label}, int8 k v", partial(launch, d, INT8, FP16, causal=causal)
+            yield f"{label}, fp8", partial(launch, d, torch.float8_e4m3fnuz, causal=causal)
 
 
 def bandwidth_cases() -> Cases:
@@ -162,120 +155,94 @@ def bandwidth_cases() -> Cases:
 def decode_cases() -> Cases:
     """Yield (label, launch) for the resource table; for a dry run."""
 
-    def case(batch: int, keys: int, q_heads: int, heads: int, width: int, dtype: torch.dtype) -> Callable[[], Any]:
-        def call() -> Any:
-            q = torch.empty(batch, q_heads, width, dtype=dtype, device="cuda")
-            k, v = (torch.empty(batch, keys, heads, width, dtype=dtype, device="cuda") for _ in range(2))
-            return attention_decode(q, k, v)
-
-        return call
+    def launch(batch: int, q_heads: int, heads: int, width: int, dtype: torch.dtype) -> Any:
+        k, v = (empty(batch, 32768, heads, width, dtype=dtype) for _ in range(2))
+        return attention_decode(empty(batch, q_heads, width, dtype=dtype), k, v)
 
     for width in (64, 72, 80, 96, 128, 256):
-        yield f"32k keys, 32/8 heads of {width}, fp16", case(1, 32768, 32, 8, width, torch.float16)
-    yield "32k keys, 32/8 heads of 128, bf16", case(16, 32768, 32, 8, 128, torch.bfloat16)
-    yield "32k keys, 32/32 heads of 128, fp16", case(1, 32768, 32, 32, 128, torch.float16)
-    yield "32k keys, 64/1 heads of 128, bf16", case(1, 32768, 64, 1, 128, torch.bfloat16)
+        yield f"32k keys, 32/8 heads of {width}, fp16", partial(launch, 1, 32, 8, width, FP16)
+    yield "32k keys, 32/8 heads of 128, bf16", partial(launch, 16, 32, 8, 128, BF16)
+    yield "32k keys, 32/32 heads of 128, fp16", partial(launch, 1, 32, 32, 128, FP16)
+    yield "32k keys, 64/1 heads of 128, bf16", partial(launch, 1, 64, 1, 128, BF16)
 
 
 def decode_int4_cases() -> Cases:
     """Yield (label, launch) for the resource table; for a dry run."""
 
-    def case(bits: int, width: int, dtype: torch.dtype) -> Callable[[], Any]:
-        def call() -> Any:
-            q = torch.empty(1, 32, width, dtype=dtype, device="cuda")
-            shape = (1, 32768, 8, width)
-            stored = (*shape[:3], width // (8 // bits))
-            codes = torch.empty(stored, dtype=torch.int8 if bits == 8 else torch.uint8, device="cuda")
-            grid = torch.empty(grid_shape(shape, bits), dtype=torch.int32, device="cuda")
-            return attention_decode_int(q, codes, codes.clone(), grid, grid.clone())
-
-        return call
+    def launch(bits: int, width: int, dtype: torch.dtype) -> Any:
+        codes = empty(1, 32768, 8, width // (8 // bits), dtype=INT8 if bits == 8 else torch.uint8)
+        grid = empty(*grid_shape((1, 32768, 8, width), bits), dtype=torch.int32)
+        return attention_decode_int(empty(1, 32, width, dtype=dtype), codes, codes.clone(), grid, grid.clone())
 
     for bits in (8, 4):
-        for width, dtype in ((64, torch.float16), (128, torch.float16), (128, torch.bfloat16), (256, torch.float16)):
-            name = str(dtype).removeprefix("torch.")
-            yield f"32k keys, 32/8 heads of {width}, {name}, int{bits} cache", case(bits, width, dtype)
+        for width, dtype in ((64, FP16), (128, FP16), (128, BF16), (256, FP16)):
+            label = f"32k keys, 32/8 heads of {width}, {name_of(dtype)}, int{bits} cache"
+            yield label, partial(launch, bits, width, dtype)
 
 
 def mla_decode_cases() -> Cases:
     """Yield (label, launch) for the resource table; for a dry run."""
 
-    def case(heads: int, d: int, r: int, c: int, dtype: torch.dtype) -> Callable[[], Any]:
-        def call() -> Any:
-            q, q_pe = (torch.empty(1, heads, size, dtype=dtype, device="cuda") for size in (d, r))
-            cache = torch.empty(1, 32768, c + r, dtype=dtype, device="cuda")
-            w = torch.empty(heads, 2 * d, c, dtype=dtype, device="cuda")
-            return mla_decode(q, q_pe, cache[..., :c], cache[..., c:], w)
+    def launch(heads: int, d: int, r: int, c: int, dtype: torch.dtype) -> Any:
+        q, q_pe = (empty(1, heads, size, dtype=dtype) for size in (d, r))
+        cache, w = empty(1, 32768, c + r, dtype=dtype), empty(heads, 2 * d, c, dtype=dtype)
+        return mla_decode(q, q_pe, cache[..., :c], cache[..., c:], w)
 
-        return call
-
-    for heads, dtype in ((128, torch.float16), (128, torch.bfloat16), (16, torch.bfloat16)):
-        name = str(dtype).removeprefix("torch.")
-        yield f"32k keys, {heads} heads of 128 + 64, latents of 512, {name}", case(heads, 128, 64, 512, dtype)
-    yield "32k keys, 16 heads of 64 + 32, latents of 256, float16", case(16, 64, 32, 256, torch.float16)
+    for heads, dtype in ((128, FP16), (128, BF16), (16, BF16)):
+        label = f"32k keys, {heads} heads of 128 + 64, latents of 512, {name_of(dtype)}"
+        yield label, partial(launch, heads, 128, 64, 512, dtype)
+    yield "32k keys, 16 heads of 64 + 32, latents of 256, float16", partial(launch, 16, 64, 32, 256, FP16)
 
 
 def mla_prefill_cases() -> Cases:
     """Yield (label, launch) for the resource table; for a dry run."""
 
-    def case(b: int, s: int, t: int, sizes: tuple[int, int, int, int], causal: bool) -> Callable[[], Any]:
-        def call() -> Any:
-            h, d, r, c = sizes
-            q, q_pe = (torch.empty(b, s, h, size, dtype=torch.bfloat16, device="cuda") for size in (d, r))
-            cache = torch.empty(b, t, c + r, dtype=torch.bfloat16, device="cuda")
-            w = torch.empty(h, 2 * d, c, dtype=torch.bfloat16, device="cuda")
-            return mla_attention(q, q_pe, cache[..., :c], cache[..., c:], w, causal=causal)
-
-        return call
+    def launch(b: int, s: int, h: int, d: int, r: int, c: int, causal: bool = False) -> Any:
+        q, q_pe = (empty(b, s, h, size) for size in (d, r))
+        cache, w = empty(b, s, c + r), empty(h, 2 * d, c)
+        return mla_attention(q, q_pe, cache[..., :c], cache[..., c:], w, causal=causal)
 
     # The first is the size that the document was "currently running with"; the others are DeepSeek-V3's.
-    yield "128 queries, 16 heads of 64 + 32, latents of 256", case(2, 128, 128, (16, 64, 32, 256), False)
-    yield "4k queries, 128 heads of 128 + 64, latents of 512", case(1, 4096, 4096, (128, 128, 64, 512), False)
-    yield "4k queries, 128 heads of 128 + 64, latents of 512, causal", case(1, 4096, 4096, (128, 128, 64, 512), True)
+    yield "128 queries, 16 heads of 64 + 32, latents of 256", partial(launch, 2, 128, 16, 64, 32, 256)
+    large = "4k queries, 128 heads of 128 + 64, latents of 512"
+    yield large, partial(launch, 1, 4096, 128, 128, 64, 512)
+    yield f"{large}, causal", partial(launch, 1, 4096, 128, 128, 64, 512, causal=True)
 
 
 def paged_cases() -> Cases:
     """Yield (label, launch) for the resource table; for a dry run."""
 
-    def case(page: int) -> Callable[[], Any]:
-        def call() -> Any:
-            q = torch.empty(16, 32, 128, dtype=torch.float16, device="cuda")
-            pages = torch.empty(4096, page, 8, 128, dtype=torch.float16, device="cuda")
-            table = torch.empty(16, 2048, dtype=torch.int32, device="cuda")
-            lengths = torch.empty(16, dtype=torch.int32, device="cuda")
-            return attention_paged(q, pages, pages.clone(), table, lengths)
-
-        return call
+    def launch(page: int) -> Any:
+        pages = empty(4096, page, 8, 128, dtype=FP16)
+        table, lengths = empty(16, 2048, dtype=torch.int32), empty(16, dtype=torch.int32)
+        return attention_paged(empty(16, 32, 128, dtype=FP16), pages, pages.clone(), table, lengths)
 
     for page in (16, 64):
-        yield f"pages of {page} keys, 32/8 heads of 128, fp16 cache", case(page)
+        yield f"pages of {page} keys, 32/8 heads of 128, fp16 cache", partial(launch, page)
+
+
+def _both_directions(forward: Callable[..., Any], backward: Callable[..., Any], weights: int) -> Cases:
+    """Yield both at all row lengths; with so many weights, and so many numbers of a row that are kept in between."""
+    for cols in COLUMNS:
+        for dtype in FLOATS if cols in (4096, 16384) else (BF16,):
+            x, w, kept = empty(2048, cols, dtype=dtype), empty(cols, dtype=dtype), [empty(2048, dtype=FP32)] * weights
+            yield f"forward, {cols} columns, {name_of(dtype)}", partial(forward, x, *[w] * weights)
+            yield f"backward, {cols} columns, {name_of(dtype)}", partial(backward, x, *[w][:weights], x, *kept)
 
 
 def layer_norm_cases() -> Cases:
     """Yield both directions at all row lengths."""
-    for cols in COLUMNS:
-        for dtype in FLOATS if cols in (4096, 16384) else (BF16,):
-            x, w, r = empty(2048, cols, dtype=dtype), empty(cols, dtype=dtype), empty(2048, dtype=FP32)
-            yield f"forward, {cols} columns, {name_of(dtype)}", partial(layer_norm_forward, x, w, w)
-            yield f"backward, {cols} columns, {name_of(dtype)}", partial(layer_norm_backward, x, w, x, r, r)
+    yield from _both_directions(layer_norm_forward, layer_norm_backward, 2)
 
 
 def rms_norm_cases() -> Cases:
     """Yield both directions at all row lengths."""
-    for cols in COLUMNS:
-        for dtype in FLOATS if cols in (4096, 16384) else (BF16,):
-            x, w, r = empty(2048, cols, dtype=dtype), empty(cols, dtype=dtype), empty(2048, dtype=FP32)
-            yield f"forward, {cols} columns, {name_of(dtype)}", partial(rms_norm_forward, x, w)
-            yield f"backward, {cols} columns, {name_of(dtype)}", partial(rms_norm_backward, x, w, x, r)
+    yield from _both_directions(rms_norm_forward, rms_norm_backward, 1)
 
 
 def softmax_cases() -> Cases:
     """Yield both directions at all row lengths."""
-    for cols in COLUMNS:
-        for dtype in FLOATS if cols in (4096, 16384) else (BF16,):
-            x = empty(2048, cols, dtype=dtype)
-            yield f"forward, {cols} columns, {name_of(dtype)}", partial(softmax_forward, x)
-            yield f"backward, {cols} columns, {name_of(dtype)}", partial(softmax_backward, x, x)
+    yield from _both_directions(softmax_forward, softmax_backward, 0)
 
 
 def gemm_cases() -> Cases:
@@ -315,13 +282,13 @@ def gemm_multiply_reduce_cases() -> Cases:
 def gemm_skinny_cases() -> Cases:
     """Yield the document's shapes, both widths, 16 and 32 rows."""
 
-    def case(m: int, n: int, k: int, dtype: torch.dtype) -> Callable[[], Any]:
-        return lambda: gemm_skinny(empty(m, k, dtype=dtype), empty(n, k, dtype=dtype), 0.5, 0.5)
+    def launch(m: int, n: int, k: int, dtype: torch.dtype) -> Any:
+        return gemm_skinny(empty(m, k, dtype=dtype), empty(n, k, dtype=dtype), 0.5, 0.5)
 
-    for dtype in (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, BF16, torch.float16):
+    for dtype in (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, BF16, FP16):
         for n, k in SHAPES:
             for m in (1, 8, 16, 32) if dtype == torch.float8_e4m3fnuz else (16, 32):
-                yield f"{name_of(dtype)} {m}x{n}x{k}", case(m, n, k, dtype)
+                yield f"{name_of(dtype)} {m}x{n}x{k}", partial(launch, m, n, k, dtype)
 
 
 def gemm_split_k_cases() -> Cases:
@@ -330,15 +297,15 @@ def gemm_split_k_cases() -> Cases:
         yield f"{name_of(dtype)} 128x2048x16384", multiply(gemm_split_k, 128, 2048, 16384, dtype)
         launch = multiply(gemm_split_k, 128, 2048, 16384, dtype, atomic=True)
         yield f"{name_of(dtype)} 128x2048x16384 {{'atomic': True}}", launch
-    yield "float16 100x100x999", multiply(gemm_split_k, 100, 100, 999, torch.float16)
+    yield "float16 100x100x999", multiply(gemm_split_k, 100, 100, 999, FP16)
     for weight in (False, True):  # multiples of 8, not of 16
-        label = f"{name_of(torch.float16, weight)} 136x2056x16392"
-        yield label, multiply(gemm_split_k, 136, 2056, 16392, torch.float16, weight)
+        label = f"{name_of(FP16, weight)} 136x2056x16392"
+        yield label, multiply(gemm_split_k, 136, 2056, 16392, FP16, weight)
 
 
 def gemm_stream_k_cases() -> Cases:
     """Yield each type, both layouts of B, odd sizes."""
-    for dtype in (torch.float16, BF16, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, FP32):
+    for dtype in (FP16, BF16, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, FP32):
         for weight in (False, True):
             for m, n, k in ((4864, 4096, 8192), (4097, 4096, 4100), *[(4104, 4104, 8200)] * (dtype == BF16)):
                 yield f"{name_of(dtype, weight)} {m}x{n}x{k}", multiply(gemm_stream_k, m, n, k, dtype, weight)
@@ -347,21 +314,15 @@ def gemm_stream_k_cases() -> Cases:
 def int8_gemm_cases() -> Cases:
     """Yield each operator at the sizes of OPT-13B, and the scaled product in every tile."""
 
-    def linear(operator: Callable[..., Any], tokens: int, n: int, k: int, matrix: bool = False) -> Callable[[], Any]:
+    def linear(operator: Callable[..., Any], tokens: int, n: int, k: int, matrix: bool = False) -> Any:
         kind, shape = FP32 if operator is linear_ab_i8_de_f32 else INT8, (tokens, n) if matrix else (n,)
-        return lambda: operator(
-            empty(tokens, k, dtype=INT8), empty(n, k, dtype=INT8).T, empty(*shape, dtype=kind), 0.01, 0.5
-        )
+        a, b = empty(tokens, k, dtype=INT8), empty(n, k, dtype=INT8)
+        return operator(a, b.T, empty(*shape, dtype=kind), 0.01, 0.5)
 
-    def scaled(m: int, n: int, k: int, tile: Any) -> Callable[[], Any]:
-        return lambda: linear_scaled(
-            empty(m, k, dtype=INT8),
-            empty(n, k, dtype=INT8).T,
-            empty(m, dtype=FP32),
-            empty(n, dtype=FP32),
-            out_dtype=BF16,
-            tile=tile,
-        )
+    def scaled(n: int, tile: Any) -> Any:
+        a, b = (empty(n, n, dtype=INT8) for _ in range(2))
+        scales = [empty(n, dtype=FP32) for _ in range(2)]
+        return linear_scaled(a, b.T, *scales, out_dtype=BF16, tile=tile)
 
     for operator, n, k in (
         (linear_abde_i8, 5120, 5120),
@@ -369,9 +330,9 @@ def int8_gemm_cases() -> Cases:
         (linear_ab_i8_de_f32, 5120, 20480),
     ):
         for tokens in (2048, 32):
-            yield f"{operator.__name__} {tokens}x{n}x{k}", linear(operator, tokens, n, k)
-    yield "linear_abde_i8 with a matrix D 2048x5120x5120", linear(linear_abde_i8, 2048, 5120, 5120, True)
-    yield "linear_abde_i8 2047x5120x5118", linear(linear_abde_i8, 2047, 5120, 5118)
+            yield f"{operator.__name__} {tokens}x{n}x{k}", partial(linear, operator, tokens, n, k)
+    yield "linear_abde_i8 with a matrix D 2048x5120x5120", partial(linear, linear_abde_i8, 2048, 5120, 5120, True)
+    yield "linear_abde_i8 2047x5120x5118", partial(linear, linear_abde_i8, 2047, 5120, 5118)
     many = partial(empty, dtype=INT8)
     yield (
         "bmm_ab_i8_e_f32 40x2048x2048x128",
@@ -382,33 +343,32 @@ def int8_gemm_cases() -> Cases:
         lambda: bmm_abe_i8(many(40, 2048, 2048), many(40, 2048, 128), 0.01),
     )
     for tile in INT8_TILES["gfx942"]:
-        yield f"linear_scaled bfloat16 {tile.bm}x{tile.bn}x{tile.bk}", scaled(4096, 4096, 4096, tile)
+        yield f"linear_scaled bfloat16 {tile.bm}x{tile.bn}x{tile.bk}", partial(scaled, 4096, tile)
 
 
 def experts_cases() -> Cases:
     """Yield every tile at the sizes of Qwen3-30B-A3B and of Mixtral-8x7B, and sizes that no tile divides."""
 
-    def case(tokens: int, sizes: tuple[int, int, int, int], dtype: torch.dtype, tile: Any = None) -> Callable[[], Any]:
+    def launch(tokens: int, sizes: tuple[int, int, int, int], dtype: torch.dtype, tile: Any = None) -> Any:
         hidden, inner, number, per = sizes
-
-        def launch() -> Any:
-            index = empty(tokens, per, dtype=torch.int64)
-            gate_up, down = empty(number, 2 * inner, hidden, dtype=dtype), empty(number, hidden, inner, dtype=dtype)
-            return experts(empty(tokens, hidden, dtype=dtype), gate_up, down, index, empty(tokens, per), tile=tile)
-
-        return launch
+        index = empty(tokens, per, dtype=torch.int64)
+        gate_up, down = empty(number, 2 * inner, hidden, dtype=dtype), empty(number, hidden, inner, dtype=dtype)
+        return experts(empty(tokens, hidden, dtype=dtype), gate_up, down, index, empty(tokens, per), tile=tile)
 
     for name, sizes in (("128 experts of 2048 x 768", (2048, 768, 128, 8)), ("8 of 4096 x 14336", (4096, 14336, 8, 2))):
         for tile in EXPERT_TILES["gfx942"]:
-            for dtype in (BF16, torch.float16) if sizes[2] == 8 else (BF16,):
-                yield f"{name}, {name_of(dtype)} {tile.bm}x{tile.bn}x{tile.bk}", case(4096, sizes, dtype, tile)
-    yield "6 of 1000 x 700, bfloat16, 33 tokens", case(33, (1000, 700, 6, 2), BF16)
+            for dtype in (BF16, FP16) if sizes[2] == 8 else (BF16,):
+                yield (
+                    f"{name}, {name_of(dtype)} {tile.bm}x{tile.bn}x{tile.bk}",
+                    partial(launch, 4096, sizes, dtype, tile),
+                )
+    yield "6 of 1000 x 700, bfloat16, 33 tokens", partial(launch, 33, (1000, 700, 6, 2), BF16)
 
 
 def fp8_ladder_cases() -> Cases:
     """Yield the rungs at 16,384 columns."""
     for rung, name in enumerate(RUNGS[:4], 1):
-        x, w = empty(1024, 16384, dtype=torch.float16), empty(16384, dtype=torch.float16)
+        x, w = empty(1024, 16384, dtype=FP16), empty(16384, dtype=FP16)
         yield f"rung {rung}, {name}", partial(run_rung, rung, x, x, w, 0.5)
 
 
@@ -421,7 +381,7 @@ def rmsnorm_fp8_cases() -> Cases:
 
     for columns in (1024, 2048, 4096, 5120, 8192, 16384, 32768, 65536, 131072):
         for scale in (0.5, None):
-            for dtype in (torch.float16, BF16) if columns == 16384 else (BF16,):
+            for dtype in (FP16, BF16) if columns == 16384 else (BF16,):
                 name = f"{name_of(dtype)} {columns} columns, {'static' if scale else 'per-row'} scale"
                 yield name, partial(launch, columns, scale, dtype)
 
@@ -434,6 +394,6 @@ def swiglu_fp8_cases() -> Cases:
 
     for columns in (1024, 2048, 4096, 8192, 14336, 16384, 28672, 53248):
         for scale in (0.5, None):
-            for dtype in (torch.float16, BF16) if columns == 8192 else (BF16,):
+            for dtype in (FP16, BF16) if columns == 8192 else (BF16,):
                 name = f"{name_of(dtype)} {columns} columns, {'static' if scale else 'per-row'} scale"
                 yield name, partial(launch, columns, scale, dtype)

@@ -1,27 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Weights in fewer bits: GPTQ, AWQ, NF4, INT8, FP8 and MX formats; ``smoothquant``: INT8 activations too.
 
-In reading order:
-
-- ``grid``: Weights as small integers: the grid, rounding to it, and the error that this costs. The start of every
-  method here.
-- ``gptq``: GPTQ: round one column of weights at a time and let the columns still to come make up for the error.
-- ``awq``: AWQ: make the important columns larger before rounding, and divide by the same factor afterwards.
-- ``int8``: LLM.int8(): products of 8-bit integers for almost everything, 16 bits for the few columns with outliers.
-- ``nf4``: Four-bit code books: NF4 and FP4, block by block, and the quantisation of their scales.
-- ``small_floats``: Weights as small floating-point numbers in blocks that share a scale: FP8, MXFP8, MXFP4 and NVFP4.
-  Notebook 13.
-- ``layers``: Quantise a Llama layer by layer: what every linear layer sees on calibration data, and each method
-  applied to it.
-- ``packing``: Codes side by side in bytes, and a linear layer that stores only those.
-- ``calibration``: Calibration data: checked samples, what every linear layer sees of them, and the error that a
-  change makes there.
-- ``held_out``: The distance of a changed model from the one before, on held-out rows of any data set: divergence
-  and perplexity.
-- ``scores``: The cost of a quantised model, and what it still knows: the tables at the end of notebooks 10, 11 and 12.
-- ``budget``: The memory of a quantised model, computed from its shape: weights, embeddings, KV cache, and a
-  bound on speed.
-- ``libraries``: The maintained libraries, ready to use: GPTQModel (GPTQ and AWQ) and bitsandbytes.
+In reading order: ``grid``, where every method starts; ``gptq``, ``awq``, ``int8``, ``nf4``, ``small_floats``;
+``calibration``, ``layers`` and ``packing``, a whole model; ``held_out``, ``scores`` and ``budget``, what it costs and
+still knows; ``libraries``.
 """
 
 from typing import TYPE_CHECKING
@@ -53,47 +35,4 @@ if TYPE_CHECKING:
         shared_exponent,
     )
 
-__all__ = [
-    "BLOCK_FLOATS",
-    "BlockFloat",
-    "QuantizationError",
-    "awq_grid",
-    "bits_per_weight",
-    "case_table",
-    "code_book",
-    "code_book_bits",
-    "decode_bound",
-    "decode_fp4",
-    "dequantize_blocks",
-    "divergence",
-    "drift",
-    "encode_fp4",
-    "expectations",
-    "fit_grid",
-    "format_errors",
-    "held_out_rows",
-    "hessian",
-    "int8_linear",
-    "linear_weights",
-    "measure",
-    "model_bytes",
-    "on_a_border",
-    "outlier_columns",
-    "output_error",
-    "perplexity",
-    "quantize_block",
-    "quantize_blocks",
-    "quantize_rows",
-    "round_to_nearest",
-    "rounded",
-    "scale_blocks",
-    "search_clip",
-    "search_scales",
-    "serving_bytes",
-    "shared_exponent",
-    "table",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__, "grid", "gptq", "awq", "int8", "nf4", "small_floats", "held_out", "scores", "budget"
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
 
 from rocm_guide.quantize.grid import QuantizationError, Quantized, check_grid, quantize_block
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["awq_grid", "rounded", "search_clip", "search_scales"]
 
@@ -41,15 +39,9 @@ def awq_grid(weight: torch.Tensor, bits: int, group: int) -> Quantized:
 
     Unlike :func:`rocm_guide.quantize.grid.round_to_nearest`, the range need not include 0.
 
-    Raises:
-        QuantizationError: as :func:`rocm_guide.quantize.grid.check_grid`.
-
-    >>> import torch
     >>> awq_grid(torch.linspace(-1, 2, 32).reshape(1, 32), 4, 32).codes.unique().tolist() == list(range(16))
     True
     """
-    import torch
-
     rows, columns = weight.shape
     count = check_grid(columns, bits, group)
     blocks = weight.reshape(rows * count, -1)
@@ -64,7 +56,6 @@ def awq_grid(weight: torch.Tensor, bits: int, group: int) -> Quantized:
 def rounded(weight: torch.Tensor, scales: torch.Tensor, bits: int, group: int) -> torch.Tensor:
     """Return Q(W s) / s: what a matrix becomes when its columns are scaled, rounded and scaled back.
 
-    >>> import torch
     >>> w = torch.tensor([[1.0, 0.13]])
     >>> [round(x, 3) for x in rounded(w, torch.tensor([1.0, 1.0]), 2, -1)[0].tolist()]
     [0.87, 0.0]
@@ -75,22 +66,17 @@ def rounded(weight: torch.Tensor, scales: torch.Tensor, bits: int, group: int) -
 def candidate_scales(
     inputs_mean: torch.Tensor, weights: Sequence[torch.Tensor], ratio: float, group: int
 ) -> torch.Tensor:
-    """Return factors (in,) for one ratio: large where inputs are large,
-    small where the weights fill their group's range.
+    """Return factors (in,) for one ratio: large where inputs are large, small where weights fill their group's range.
 
     s = mean|X|^ratio / mean(|W| / max of its group)^(1 - ratio), scaled so that the largest times the smallest is 1.
 
     Args:
         inputs_mean: (in,) mean magnitude of each input column.
         weights: the matrices, each (out, in), that read these inputs.
-        ratio: from 0 to 1.
 
-    >>> import torch
     >>> candidate_scales(torch.tensor([4.0, 1.0]), [torch.ones(1, 2)], 1.0, -1).tolist()
     [2.0, 0.5]
     """
-    import torch
-
     stacked = torch.cat([w.abs().float() for w in weights])
     width = stacked.shape[1] if group == -1 else group
     shares = stacked.reshape(len(stacked), -1, width)
@@ -115,12 +101,10 @@ def search_scales(
         inputs: (tokens, in).
         outputs: given candidates for ``weights``, what the block makes of its inputs. For a single layer,
             ``lambda w: inputs @ w[0].T``; for q, k and v the output of the whole attention block.
-        bits, group: as in :func:`rocm_guide.quantize.grid.check_grid`.
 
     Raises:
         QuantizationError: settings that do not fit, or no inputs.
 
-    >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> x, w = torch.randn(200, 64) * (1 + 9 * (torch.arange(64) % 16 == 0)), torch.randn(32, 64)
     >>> found = search_scales([w], x, lambda ws: x @ ws[0].T, bits=3, group=32)
@@ -128,8 +112,6 @@ def search_scales(
     >>> found.ratio > 0 and min(found.losses.values()) < 0.7 * plain
     tensor(True)
     """
-    import torch
-
     check_grid(weights[0].shape[1], bits, group)
     if not inputs.numel():
         raise QuantizationError("the calibration set is empty; give at least one sample")
@@ -160,12 +142,7 @@ def search_clip(
         weight: (out, in), columns scaled already.
         inputs: (tokens, in), divided by the scales already.
         steps: how many limits are tried, 5 % of the maximum apart.
-        tokens: about how many tokens to judge by.
 
-    Raises:
-        QuantizationError: as :func:`rocm_guide.quantize.grid.check_grid`.
-
-    >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> w = torch.randn(4, 32)
     >>> limit = search_clip(w, torch.randn(64, 32), bits=3, group=32)
@@ -173,8 +150,6 @@ def search_clip(
     >>> limit.shape, bool((share <= 1).all()), bool((share < 1).any())
     (torch.Size([4, 1]), True, True)
     """
-    import torch
-
     rows, columns = weight.shape
     count = check_grid(columns, bits, group)
     x = inputs.reshape(-1, count, columns // count)[:: max(1, inputs.reshape(-1, columns).shape[0] // tokens)]

@@ -14,8 +14,7 @@ __all__ = ["decode_bound", "linear_weights", "serving_bytes"]
 
 
 def linear_weights(shape: str) -> int:
-    """Return the number of weights of the decoder's linear layers of a Llama-like ``shape``:
-    the ones that get quantised.
+    """Return the number of weights of the decoder's linear layers of a Llama-like ``shape``: what gets quantised.
 
     Raises:
         QuantizationError: a shape without the seven matrices of a Llama layer.
@@ -64,8 +63,7 @@ def serving_bytes(shape: str, bits: float, *, rows: int = 1, length: int = 4096)
 
 
 def decode_bound(shape: str, bits: float, bandwidth_tb_s: float, length: int = 0) -> float:
-    """Return the tokens per second that one row cannot exceed:
-    every new token reads all linear layers and the head once.
+    """Return the tokens per second that one row cannot exceed: each new token reads all linear layers and the head.
 
     Args:
         bandwidth_tb_s: of the memory, in 10^12 bytes per second.

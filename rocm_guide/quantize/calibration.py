@@ -151,9 +151,6 @@ def layer_inputs(
 
     Args:
         names: of the layers; all when None. A 7B model's inputs of all layers take 2.3 MB for each token in 16 bits.
-
-    Raises:
-        QuantizationError: as :func:`calibration_samples`.
     """
     if names is None:
         names = linear_layers(model)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from rocm_guide.quantize.grid import QuantizationError, Quantized, check_grid, fit_grid, quantize_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import torch
 
 __all__ = ["gptq", "hessian"]
 
@@ -30,7 +30,6 @@ def hessian(inputs: Iterable[torch.Tensor]) -> torch.Tensor:
     Raises:
         QuantizationError: there is no token.
 
-    >>> import torch
     >>> hessian([torch.tensor([[1.0, 0.0], [1.0, 2.0]])]).tolist()
     [[2.0, 2.0], [2.0, 4.0]]
     """
@@ -46,21 +45,17 @@ def hessian(inputs: Iterable[torch.Tensor]) -> torch.Tensor:
 
 
 def inverse_factor(matrix: torch.Tensor, damping: float = 0.01) -> torch.Tensor:
-    """Return the upper Cholesky factor U of the inverse of a Hessian, U^T U = (H + d I)^-1,
-    with d = damping x mean diagonal.
+    """Return the upper Cholesky factor U of the inverse of a Hessian: U^T U = (H + d I)^-1, d = damping x mean diag.
 
     Inputs that never vary independently make H singular; a small d on the diagonal makes it invertible.
 
     Raises:
         QuantizationError: the matrix is not positive definite even so.
 
-    >>> import torch
     >>> u = inverse_factor(torch.tensor([[2.0, 1.0], [1.0, 2.0]]), damping=0.0)
     >>> torch.allclose(torch.linalg.inv(u.T @ u), torch.tensor([[2.0, 1.0], [1.0, 2.0]]), atol=1e-5)
     True
     """
-    import torch
-
     damped = matrix.clone()
     # A copy of the diagonal is summed in another order than a view of it. The last bit of the mean decides ties between
     # two codes, and with it we and GPTQModel agree on every one of them.
@@ -89,16 +84,13 @@ def gptq(
     Args:
         weight: (out, in).
         h: (in, in), from :func:`hessian`.
-        bits, group: as in :func:`rocm_guide.quantize.grid.check_grid`.
         symmetric: keep 0 in the middle of the grid.
         act_order: round the columns with the largest inputs first, while all others can still make up for the error.
-        damping: see :func:`inverse_factor`.
         block: columns that are finished before the rest of the matrix is corrected in one matrix product.
 
     Raises:
         QuantizationError: settings that do not fit, a Hessian of another layer, or one that cannot be inverted.
 
-    >>> import torch
     >>> from rocm_guide.quantize.grid import output_error, round_to_nearest
     >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(500, 64) @ torch.randn(64, 64)  # inputs that depend on each other
@@ -107,8 +99,6 @@ def gptq(
     >>> output_error(w, ours.dequantize(), x) < 0.6 * output_error(w, plain.dequantize(), x)
     True
     """
-    import torch
-
     columns = weight.shape[1]
     width = columns // check_grid(columns, bits, group)
     if h.shape != (columns, columns):

@@ -9,12 +9,10 @@ Source: Jacob et al., "Quantization and Training of Neural Networks", https://ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
 
 from rocm_guide.common.base import GuideError
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["QuantizationError", "bits_per_weight", "fit_grid", "output_error", "quantize_block", "round_to_nearest"]
 
@@ -85,13 +83,10 @@ def fit_grid(block: torch.Tensor, bits: int, symmetric: bool = False) -> tuple[t
     The range always includes 0, so that a weight of 0 stays exactly 0. A symmetric grid puts 0 in the middle: one
     number less to store for each group, and half of the range is lost when all weights have one sign.
 
-    >>> import torch
     >>> scale, zero = fit_grid(torch.tensor([[-1.0, 0.0, 2.0]]), bits=2)
     >>> scale.item(), zero.item()
     (1.0, 1.0)
     """
-    import torch
-
     top = 2**bits - 1
     low, high = block.amin(1, keepdim=True).clamp(max=0), block.amax(1, keepdim=True).clamp(min=0)
     if symmetric:
@@ -107,7 +102,6 @@ def fit_grid(block: torch.Tensor, bits: int, symmetric: bool = False) -> tuple[t
 def quantize_block(block: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor, bits: int) -> torch.Tensor:
     """Return the codes, as floating-point numbers, of weights on a grid; shapes broadcast.
 
-    >>> import torch
     >>> quantize_block(torch.tensor([-1.0, 0.4, 9.0]), torch.tensor(1.0), torch.tensor(1.0), bits=2).tolist()
     [0.0, 1.0, 3.0]
     """
@@ -119,19 +113,11 @@ def round_to_nearest(weight: torch.Tensor, bits: int = 4, group: int = 128, *, s
 
     Args:
         weight: (out, in), any floating type.
-        bits, group: as in :func:`check_grid`.
-        symmetric: see :func:`fit_grid`.
 
-    Raises:
-        QuantizationError: as :func:`check_grid`.
-
-    >>> import torch
     >>> q = round_to_nearest(torch.linspace(-1, 1, 64).reshape(2, 32), bits=4, group=32)
     >>> q.codes.shape, q.scale.shape, (q.dequantize() - torch.linspace(-1, 1, 64).reshape(2, 32)).abs().max() < 0.04
     (torch.Size([2, 32]), torch.Size([2, 1]), tensor(True))
     """
-    import torch
-
     rows, columns = weight.shape
     count = check_grid(columns, bits, group)
     blocks = weight.detach().float().reshape(rows * count, columns // count)
@@ -149,7 +135,6 @@ def output_error(weight: torch.Tensor, approximation: torch.Tensor, inputs: torc
         inputs: (tokens, in), what the layer really sees. The error of the *weights* alone says little: a large error
             in a column whose input is always small does no harm.
 
-    >>> import torch
     >>> round(output_error(torch.eye(2), torch.eye(2) * 0.9, torch.ones(3, 2)), 4)
     0.01
     """

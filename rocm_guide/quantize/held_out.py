@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from rocm_guide.common.base import GuideError
 from rocm_guide.models.course_data import pad_right
 
@@ -24,11 +26,7 @@ _LONGEST = 1024
 
 
 def held_out_rows(rows: Any, tokenizer: Any, most: int = 64) -> list[dict[str, str]]:
-    """Return up to ``most`` held-out rows of any known layout, spread evenly,
-    as rows with ``prompt`` and ``completion``.
-
-    Args:
-        rows: with columns that :func:`rocm_guide.models.columns.training_rows` knows.
+    """Return up to ``most`` held-out rows of any known layout, spread evenly, with ``prompt`` and ``completion``.
 
     Raises:
         GuideError: other columns, or no rows.
@@ -46,8 +44,7 @@ def held_out_rows(rows: Any, tokenizer: Any, most: int = 64) -> list[dict[str, s
 def _batches(
     model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]], what: str
 ) -> Iterator[tuple[Any, Any, list[int]]]:
-    """Yield samples of similar length together:
-    (rows, length) ids padded on the right, their mask, each prompt's length.
+    """Yield samples of similar length together: (rows, length) ids padded on the right, mask, lengths of prompts.
 
     A batch is as large as its logits allow: with a vocabulary of 262,144 and 512 tokens a row it is one row.
     """
@@ -75,8 +72,6 @@ def perplexity(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]])
     Raises:
         GuideError: no samples, or rows without ``prompt`` and ``completion``.
     """
-    import torch
-
     loss, count = 0.0, 0
     with torch.inference_mode():
         for ids, mask, starts in _batches(model, tokenizer, samples, "perplexity"):
@@ -107,12 +102,7 @@ def expectations(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]
 
     Returns:
         For each batch (tokens, vocabulary) log probabilities, float32 on the CPU.
-
-    Raises:
-        GuideError: as :func:`drift`.
     """
-    import torch
-
     kept: list[Any] = []
     with torch.inference_mode():
         for ids, mask, _ in _batches(model, tokenizer, samples, "divergence"):
@@ -136,8 +126,6 @@ def drift(model: Any, reference: Any, tokenizer: Any, samples: Sequence[Mapping[
     Raises:
         GuideError: no samples, or rows without ``prompt`` and ``completion``.
     """
-    import torch
-
     total, other, count = 0.0, 0, 0
     with torch.inference_mode():
         for number, (ids, mask, _) in enumerate(_batches(model, tokenizer, samples, "divergence")):

@@ -10,13 +10,11 @@ Source: Dettmers et al., "LLM.int8()", https://arxiv.org/abs/2208.07339, section
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import torch
 
 from rocm_guide.quantize.grid import QuantizationError, output_error, round_to_nearest
 from rocm_guide.quantize.nf4 import code_book, dequantize_blocks, quantize_blocks
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["format_errors", "int8_linear", "outlier_columns", "quantize_rows"]
 
@@ -24,31 +22,24 @@ __all__ = ["format_errors", "int8_linear", "outlier_columns", "quantize_rows"]
 def quantize_rows(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (int8 codes, float32 scales): every row divided by its largest magnitude / 127 and rounded.
 
-    >>> import torch
     >>> codes, scales = quantize_rows(torch.tensor([[1.27, -0.5], [0.0, 0.0]]))
     >>> codes.tolist(), [round(s, 4) for s in scales.tolist()]
     ([[127, -50], [0, 0]], [0.01, 0.0])
     """
-    import torch
-
     absmax = matrix.abs().amax(1).float()
     factor = 127.0 / absmax.masked_fill(absmax == 0, 127.0)
     return torch.round(matrix.float() * factor[:, None]).to(torch.int8), absmax / 127
 
 
 def outlier_columns(inputs: torch.Tensor, threshold: float = 6.0) -> torch.Tensor:
-    """Return the numbers of the columns of ``inputs`` (tokens, in) that reach ``threshold`` anywhere;
-    none for a threshold of 0.
+    """Return the columns of ``inputs`` (tokens, in) that reach ``threshold`` anywhere; none for a threshold of 0.
 
     Raises:
         QuantizationError: a negative threshold.
 
-    >>> import torch
     >>> outlier_columns(torch.tensor([[1.0, 7.0, -6.0], [0.0, 0.0, 1.0]])).tolist()
     [1, 2]
     """
-    import torch
-
     if threshold < 0:
         raise QuantizationError(f"threshold={threshold}: give a positive number (6.0 is usual), or 0 for no outliers")
     if threshold == 0:
@@ -68,10 +59,6 @@ def int8_linear(inputs: torch.Tensor, weight: torch.Tensor, threshold: float = 6
     Returns:
         (tokens, out) float32.
 
-    Raises:
-        QuantizationError: as :func:`outlier_columns`.
-
-    >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> x, w = torch.randn(4, 64), torch.randn(8, 64)
     >>> x[:, 3] = 60.0
@@ -79,8 +66,6 @@ def int8_linear(inputs: torch.Tensor, weight: torch.Tensor, threshold: float = 6
     >>> wrong(6.0) < 0.01, wrong(0.0) > 2 * wrong(6.0)
     (True, True)
     """
-    import torch
-
     special = outlier_columns(inputs, threshold)
     codes, scales = quantize_rows(weight)
     regular = inputs.float().clone()
@@ -110,7 +95,6 @@ def smoothing_scales(inputs_absmax: torch.Tensor, weight_absmax: torch.Tensor, a
     Raises:
         QuantizationError: alpha outside 0 to 1.
 
-    >>> import torch
     >>> smoothing_scales(torch.tensor([64.0, 1.0]), torch.tensor([1.0, 1.0])).tolist()
     [8.0, 1.0]
     """
@@ -136,7 +120,6 @@ def format_errors(
     Raises:
         QuantizationError: a block that does not divide a row.
 
-    >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> errors = format_errors({"a": torch.randn(32, 128)}, {"a": torch.randn(50, 128)})
     >>> sorted(errors, key=lambda name: errors[name][0])

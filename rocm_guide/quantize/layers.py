@@ -61,8 +61,6 @@ def quantize_layers(
             Mistral and Gemma have them).
         method: "nearest", "gptq" or "awq".
         samples: calibration data, as :func:`calibration_samples` takes it; not needed for "nearest".
-        bits, group: as in :func:`rocm_guide.quantize.grid.check_grid`.
-        progress: show a bar.
         options: for "nearest" symmetric; for "gptq" act_order, damping, symmetric; for "awq" clip (default True).
 
     Raises:
@@ -96,9 +94,7 @@ def quantize_layers(
 
 
 def _decoder_layers(model: Any, method: str) -> Any:
-    """Return the decoder layers; checked for the seven matrices of a Llama
-    where ``method`` goes from one to the next.
-    """
+    """Return the decoder layers; checked for a Llama's seven matrices where ``method`` goes from one to the next."""
     layers = next(m for n, m in model.named_modules() if n.endswith("layers") and isinstance(m, torch.nn.ModuleList))
     for number, layer in enumerate(layers if method != "nearest" else ()):
         linears = {n for n, m in layer.named_modules() if isinstance(m, torch.nn.Linear)}
@@ -168,9 +164,7 @@ def _inputs_of(layer: Any, names: Iterable[str], calls: Sequence[Any]) -> dict[s
 
 
 def _settle(linear: Any, quantized: Quantized) -> PackedLinear:
-    """Return the packed layer; until it takes its place, ``linear`` computes with the same rounded weights,
-    only faster.
-    """
+    """Return the packed layer; until it takes its place, ``linear`` computes with the same weights, only faster."""
     packed = PackedLinear(quantized, linear.bias)
     linear.weight.data = packed.unpacked().dequantize().to(linear.weight.dtype)
     return packed
@@ -202,9 +196,7 @@ def _gptq(
 def _awq(
     layer: Any, calls: Any, bits: int, group: int, errors: dict[str, float], prefix: str, clip: bool = True
 ) -> dict[str, PackedLinear]:
-    """Find scales for every subset and limits for its layers (not for queries and keys),
-    all on the unquantised layer.
-    """
+    """Find scales for every subset and limits for its layers (not queries and keys), on the unquantised layer."""
     inputs = _inputs_of(layer, [part[0] for part in SUBSETS], calls)
     found = {}
     for part, block, before in zip(SUBSETS, BLOCKS, BEFORE, strict=True):

@@ -22,6 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from cdna.children import call_in_child
 from rocm_guide.models.hub import refuse_remote_code
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS, QUANTISED_READERS
@@ -128,7 +130,6 @@ def small_rows() -> Iterator[None]:
     Its search goes through the rows 64 at a time and asserts that they come out even, which any large model does and
     the tiny one's v_proj (96 rows) does not. Rows are independent: filling up with copies changes nothing for the rest.
     """
-    import torch
     from gptqmodel.looper.awq_processor import AWQProcessor
 
     original = AWQProcessor._compute_best_clip
@@ -162,9 +163,6 @@ def gptqmodel_quantize(
 
     Args:
         source: folder (or hub id) of the unquantised model.
-        target: folder to save to.
-        samples: as :func:`rocm_guide.quantize.calibration.calibration_samples` takes them.
-        method: "gptq" or "awq".
         bits, group: AWQ's packed format holds 4 bits only.
         dtype: arithmetic of the calibration; float16 when None. AWQ's kernels take float16 and bfloat16.
         backend: kernel of the layers that are packed, as "auto" or "awq_torch".
@@ -175,7 +173,6 @@ def gptqmodel_quantize(
         ChildError: what the library could not do, in its own words.
     """
     add_libraries("gptqmodel")
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     checked = [{k: v[0].tolist() for k, v in s.items()} for s in calibration_samples(samples)]
@@ -191,7 +188,8 @@ def gptqmodel_quantize(
     fields |= {"format": "gemm"} if method == "awq" else {"act_group_aware": False}
     source, target = (str(Path(p).resolve()) if Path(p).exists() or p is target else str(p) for p in (source, target))
     options = {"fields": fields | settings, "dtype": dtype or torch.float16, "backend": backend}
-    with _own_folder():
+    # In a folder of its own: GPTQModel writes logs/ wherever the process stands.
+    with tempfile.TemporaryDirectory() as there, contextlib.chdir(there):
         return float(call_in_child(quantize_and_save, source=source, target=target, samples=checked, **options))
 
 
@@ -221,7 +219,6 @@ def gptqmodel_load(folder: str | Path, *, device: str, dtype: Any = None, backen
         QuantizationError: the folder holds no quantised model, or ``backend`` has no kernel for ``device``.
     """
     add_libraries("gptqmodel")
-    import torch
     from gptqmodel import GPTQModel
 
     if not (Path(folder) / "quantize_config.json").is_file():
@@ -235,13 +232,6 @@ def gptqmodel_load(folder: str | Path, *, device: str, dtype: Any = None, backen
             fix = "; backend='auto' takes a kernel that runs there" if backend != "auto" else ""
             raise QuantizationError(f"{backend} on {device} failed: {_first_line(error)}{fix}") from error
     return loaded.model.eval()
-
-
-@contextlib.contextmanager
-def _own_folder() -> Iterator[None]:
-    """Work in a folder of its own: GPTQModel writes a folder logs/ wherever the process stands."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        yield
 
 
 def _first_line(error: Exception) -> str:

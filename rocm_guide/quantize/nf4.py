@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+
+import torch
 
 from rocm_guide.quantize.grid import QuantizationError
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["code_book", "code_book_bits", "dequantize_blocks", "on_a_border", "quantize_blocks"]
 
@@ -63,8 +61,6 @@ def code_book(name: str) -> torch.Tensor:
     >>> [round(x, 4) for x in code_book("fp4").tolist()[:8]]
     [0.0, 0.0052, 0.6667, 1.0, 0.3333, 0.5, 0.1667, 0.25]
     """
-    import torch
-
     if name == "nf4":
         quantile = NormalDist().inv_cdf
 
@@ -90,8 +86,6 @@ def dynamic_code_book() -> torch.Tensor:
     >>> len(book), book[-1].item(), int((book.abs() > 0.1).sum())
     (256, 1.0, 129)
     """
-    import torch
-
     values = [0.0, 1.0]
     for decade in range(7):
         edges = torch.linspace(0.1, 1, 2**decade + 1)
@@ -107,20 +101,15 @@ def quantize_blocks(
 
     Args:
         tensor: any shape; read as one long row, the last block may be shorter.
-        book: from :func:`code_book` or :func:`dynamic_code_book`.
-        block: elements of a block.
         double: quantise the absmax values too, to 8 bits in blocks of 256 ("double quantisation").
 
     Raises:
         QuantizationError: a block size below 1, or an empty tensor.
 
-    >>> import torch
     >>> q = quantize_blocks(torch.tensor([0.5, -2.0, 0.0, 1.4]), code_book("nf4"), block=2)
     >>> q.codes.tolist(), q.absmax.tolist()
     ([10, 0, 7, 15], [2.0, 1.399999976158142])
     """
-    import torch
-
     if block < 1 or not tensor.numel():
         raise QuantizationError(f"block={block} on {tensor.numel()} elements: give a block of 1 or more and some data")
     scaled, absmax = _scaled(tensor, block)
@@ -137,11 +126,7 @@ def quantize_blocks(
 
 
 def _scaled(tensor: torch.Tensor, block: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return every element divided by the absmax of its block, flat and from -1 to 1;
-    and absmax, (blocks,). Both float32.
-    """
-    import torch
-
+    """Return elements divided by the absmax of their block, flat, -1 to 1; and absmax, (blocks,). Both float32."""
     flat = tensor.detach().reshape(-1).float()
     rows = torch.nn.functional.pad(flat, (0, -len(flat) % block)).reshape(-1, block)
     absmax = rows.abs().amax(1)
@@ -151,8 +136,6 @@ def _scaled(tensor: torch.Tensor, block: int) -> tuple[torch.Tensor, torch.Tenso
 
 def _borders(book: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the codes in the order of their entries, and the midpoints between neighbouring entries, ascending."""
-    import torch
-
     order = torch.argsort(book)
     return order, (book[order][:-1] + book[order][1:]) / 2
 
@@ -164,17 +147,11 @@ def on_a_border(tensor: torch.Tensor, book: torch.Tensor, block: int = 64) -> to
     kernels for different devices choose differently. Weights in 16 bits have few significant digits, so quotients meet
     the borders of FP4, which are simple fractions: about one in 500 does in bfloat16. Those of NF4 are no fractions.
 
-    Args:
-        tensor, book, block: as in :func:`quantize_blocks`.
-
-    >>> import torch
     >>> on_a_border(torch.tensor([0.25, 0.26, -0.25, 1.0]), code_book("fp4"), 4).tolist()
     [False, False, False, False]
     >>> on_a_border(torch.tensor([2.5, 2.6, -2.5, 12.0]), code_book("fp4"), 4).tolist()
     [True, False, True, False]
     """
-    import torch
-
     scaled, _ = _scaled(tensor, block)
     _, borders = _borders(book)
     right = torch.bucketize(scaled, borders).clamp(max=len(borders) - 1)
@@ -186,13 +163,10 @@ def on_a_border(tensor: torch.Tensor, book: torch.Tensor, block: int = 64) -> to
 def dequantize_blocks(q: BlockQuantized) -> torch.Tensor:
     """Return the tensor that the codes stand for, float32.
 
-    >>> import torch
     >>> x = torch.linspace(-1, 1, 64)
     >>> (dequantize_blocks(quantize_blocks(x, code_book("nf4"))) - x).abs().max() < 0.16
     tensor(True)
     """
-    import torch
-
     values = q.book[q.codes.long()]
     scale = q.absmax.repeat_interleave(q.block)[: len(values)]
     return torch.mul(values, scale).reshape(q.shape)

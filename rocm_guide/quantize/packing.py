@@ -54,10 +54,6 @@ class PackedLinear(torch.nn.Module):
     This is what "4-bit weights, 16-bit arithmetic" means. A real kernel restores a tile at a time, in registers; this
     one restores the whole matrix with a handful of torch operations, and is therefore slow. Notebook 10.
 
-    Args:
-        quantized: codes and grid of the layer.
-        bias: the layer's bias, or None.
-
     >>> from rocm_guide.quantize.grid import round_to_nearest
     >>> layer = torch.nn.Linear(32, 8, bias=False)
     >>> packed = PackedLinear(round_to_nearest(layer.weight, bits=4, group=32))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rocm_guide.common.device import Timing, clock
 from rocm_guide.models.evaluation import answer
 from rocm_guide.quantize.held_out import drift, perplexity
@@ -49,34 +51,24 @@ class Measured:
 
 
 def _stored(module: Any) -> list[Any]:
-    """Return every tensor that a module keeps: parameters, buffers,
-    and plain attributes (some kernels repack into those).
-    """
-    import torch
-
+    """Return every tensor that a module keeps: parameters, buffers, attributes (some kernels repack into those)."""
     seen: dict[int, Any] = {}
     for part in module.modules():
         own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
         own += [v for v in vars(part).values() if isinstance(v, torch.Tensor)]
         for tensor in list(own):
             state = getattr(tensor, "quant_state", None)  # bitsandbytes keeps the scales on the parameter
-            own += [v for v in _state_tensors(state) if v is not None]
+            inner = getattr(state, "state2", None)
+            own += [v for v in (getattr(state, "absmax", None), getattr(state, "offset", None)) if v is not None]
+            own += [] if inner is None else [inner.absmax]
             own += [v for v in (getattr(tensor, "SCB", None),) if isinstance(v, torch.Tensor)]
         seen |= {t.untyped_storage().data_ptr(): t for t in own if t.numel()}
     return list(seen.values())
 
 
-def _state_tensors(state: Any) -> list[Any]:
-    if state is None:
-        return []
-    inner = getattr(state, "state2", None)
-    return [state.absmax, getattr(state, "offset", None), *([inner.absmax] if inner is not None else [])]
-
-
 def model_bytes(model: Any) -> int:
     """Return the bytes of everything that a model stores, tensors shared by several places counted once.
 
-    >>> import torch
     >>> model_bytes(torch.nn.Linear(10, 10, bias=False).half())
     200
     """
@@ -84,11 +76,7 @@ def model_bytes(model: Any) -> int:
 
 
 def decoder_bits(model: Any, weights: int) -> float:
-    """Return the stored bits for each of the ``weights`` weights of a decoder's layers,
-    norms included (they are a few).
-    """
-    import torch
-
+    """Return the stored bits for each of the ``weights`` weights of a decoder's layers, its few norms included."""
     layers = next(m for n, m in model.named_modules() if n.endswith("layers") and isinstance(m, torch.nn.ModuleList))
     return 8 * model_bytes(layers) / weights
 
@@ -106,17 +94,12 @@ def measure(
     """Fill in one row of the comparison.
 
     Args:
-        model: what answers.
         samples: held-out rows with prompt and completion. Where they have an answer too, it is compared word for word
             and timed.
         folder: where the model was saved; None where it was not.
-        seconds: what quantising took.
         weights: number of weights of the decoder's linear layers, as if unquantised.
         reference: the model before quantising, from which the drift is measured, or what it expected
             (:func:`rocm_guide.quantize.held_out.expectations`).
-
-    Raises:
-        GuideError: as :func:`perplexity`.
     """
     samples = list(samples)
     moved, changed = (None, None) if reference is None else drift(model, reference, tokenizer, samples)
@@ -179,8 +162,7 @@ def table(rows: dict[str, Measured]) -> str:
 
 
 def case_table(cases: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return results of ``benchmarks/models/quantization_7b.py`` as text:
-    memory and speed of each path, or why it has none.
+    """Return results of ``benchmarks/models/quantization_7b.py`` as text: memory and speed, or why there is none.
 
     >>> print(case_table({"plain": {"model bytes": 2e9, "tokens/s, 1 row": 50.0, "tokens/s, 16 rows": 800.0,
     ...     "prompt of 2048 tokens, s": 0.07}, "other": {"reason": "no kernel"}}))

@@ -104,7 +104,6 @@ def shared_exponent(largest: torch.Tensor, element: str, rule: str = "nearest") 
 
     Args:
         largest: magnitudes, each the largest of a block.
-        element: form of the numbers.
         rule: "floor", the specification's: the power of two below the largest, and what then lies beyond the form's
             largest number becomes that. "nearest": the power above where the largest is at least 1.75 times the one
             below, as Quark and compressed-tensors do it. "above": no number lies beyond.
@@ -130,12 +129,11 @@ def shared_exponent(largest: torch.Tensor, element: str, rule: str = "nearest") 
     return torch.where(x == 0, -127, wanted).clamp(-127, 127).to(torch.int32)
 
 
-def scale_blocks(weight: torch.Tensor, form: BlockFloat, rule: str = "nearest") -> Scaled:
+def scale_blocks(weight: torch.Tensor, form: BlockFloat) -> Scaled:
     """Round a matrix to ``form``.
 
     Args:
         weight: (out, in); blocks at the edges may be cut off, except in a row: what shares a scale there divides it.
-        rule: as :func:`shared_exponent`, for scales in ``e8m0``.
 
     Raises:
         QuantizationError: a block that does not divide a row; NaN or infinity.
@@ -159,7 +157,7 @@ def scale_blocks(weight: torch.Tensor, form: BlockFloat, rule: str = "nearest") 
     if form.scale == "float32":
         scales, scale_bits = largest / most, 32
     elif form.scale == "e8m0":
-        scales, scale_bits = torch.ldexp(torch.ones_like(largest), shared_exponent(largest, form.element, rule)), 8
+        scales, scale_bits = torch.ldexp(torch.ones_like(largest), shared_exponent(largest, form.element)), 8
     else:
         # One number makes the largest scale of the matrix the largest that E4M3 holds.
         whole = largest.amax().clamp(min=torch.finfo(torch.float32).tiny) / (most * 448.0)

@@ -17,6 +17,4 @@ if TYPE_CHECKING:
     from cdna.dry_run.driver import dry_run
     from cdna.dry_run.recorder import DryRunError
 
-__all__ = ["DryRunError", "dry_run"]
-
-__getattr__, __dir__ = lazy_names(__name__, "recorder", "driver")
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -20,14 +20,4 @@ if TYPE_CHECKING:
     from cdna.explain.operand_map import lane_map, who_answers
     from cdna.explain.specialize import specialized_source
 
-__all__ = [
-    "bank_access",
-    "executed_accesses",
-    "explain_loop",
-    "lane_map",
-    "layout_access",
-    "specialized_source",
-    "who_answers",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, "operand_map", "banks", "listings", "specialize")
+__all__, __getattr__, __dir__ = lazy_names(__name__)

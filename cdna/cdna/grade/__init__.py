@@ -20,6 +20,4 @@ if TYPE_CHECKING:
     from cdna.grade.grading import Grade, grade
     from cdna.grade.puzzle import Case, Expect, Fault, GradeError, Puzzle
 
-__all__ = ["Case", "Expect", "Fault", "Grade", "GradeError", "Puzzle", "grade"]
-
-__getattr__, __dir__ = lazy_names(__name__, "puzzle", "grading")
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -21,6 +21,4 @@ if TYPE_CHECKING:
     from cdna.ir.layouts import wave_bits
     from cdna.ir.program import IrError, parse_ir
 
-__all__ = ["IrError", "IrNestingError", "parse_ir", "wave_bits"]
-
-__getattr__, __dir__ = lazy_names(__name__, "build", "layouts", "program")
+__all__, __getattr__, __dir__ = lazy_names(__name__)

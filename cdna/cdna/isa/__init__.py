@@ -22,6 +22,4 @@ if TYPE_CHECKING:
     from cdna.isa.analysis import loads_in_flight
     from cdna.isa.kernel import IsaError, parse_asm
 
-__all__ = ["IsaError", "loads_in_flight", "parse_asm"]
-
-__getattr__, __dir__ = lazy_names(__name__, "analysis", "kernel")
+__all__, __getattr__, __dir__ = lazy_names(__name__)

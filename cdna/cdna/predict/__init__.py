@@ -21,28 +21,4 @@ if TYPE_CHECKING:
     from cdna.predict.specs import GPUS, GpuSpec, HardwareError, find_gpu, gpu, roofline
     from cdna.predict.times import LEFT_OUT, ExecutedTime, LoopBudget, ModelTime, loop_budget, model_time
 
-__all__ = [
-    "GPUS",
-    "LEFT_OUT",
-    "Accuracy",
-    "ExecutedTime",
-    "GpuSpec",
-    "HardwareError",
-    "LikelyTime",
-    "LoopBudget",
-    "ModelTime",
-    "Published",
-    "accuracy",
-    "caveat",
-    "find_gpu",
-    "gpu",
-    "likely",
-    "loop_budget",
-    "model_time",
-    "predict_product",
-    "product_time",
-    "published_points",
-    "roofline",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, "specs", "times", "gemm_prediction", "achieved", "published")
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -28,19 +28,4 @@ if TYPE_CHECKING:
     from cdna.run.session import Result, Session, prepare, run
     from cdna.run.state import DecodedInstruction, Flight, Wave
 
-__all__ = [
-    "Counters",
-    "DecodedInstruction",
-    "Flight",
-    "Machine",
-    "Observer",
-    "Result",
-    "RunError",
-    "Session",
-    "Wave",
-    "executed_on_gfx942",
-    "prepare",
-    "run",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, "session", "launches", "machine", "state", "counters", "errors")
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -120,13 +120,15 @@ class Module:
 
     @cached_property
     def public(self) -> list[str]:
-        """Its ``__all__``."""
+        """Its ``__all__``; of the face of a room, what it imports from the room."""
+        if self.path.name == "__init__.py":
+            return [name for name, (one, *_) in self.imported.items() if one.module.startswith(f"{self.name}.")]
         statements = self.defined.get("__all__")
         value = getattr(statements[0].node, "value", None) if statements else None
         return list(ast.literal_eval(value)) if value else []
 
     def imports_of(self, node: ast.ImportFrom | ast.Import, *, type_only: bool = False) -> list[Imported]:
-        """Return the names that an import statement of this module binds, relative imports resolved.
+        """Return the names that an import statement of this module binds.
 
         Raises:
             GuideError: it imports a module of the packages as a whole, or a star; both cannot be inlined by name.
@@ -136,14 +138,7 @@ class Module:
             if isinstance(node, ast.Import):
                 found.append(Imported(alias.name, "", alias.asname or alias.name.split(".")[0], type_only, by))
                 continue
-            base = node.module or ""
-            if node.level:
-                package = self.name.split(".")
-                if self.path.name != "__init__.py":
-                    package = package[:-1]
-                package = package[: len(package) - node.level + 1]
-                base = ".".join([*package, base] if base else package)
-            found.append(Imported(base, alias.name, alias.asname or alias.name, type_only, by))
+            found.append(Imported(str(node.module), alias.name, alias.asname or alias.name, type_only, by))
         for one in found:
             if one.inside and (one.name in ("", "*") or _path_of(f"{one.module}.{one.name}", self.root) is not None):
                 line = f"{self.path.name}, line {node.lineno}"
@@ -191,12 +186,7 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 
 def scan(name: str, root: Path) -> Module | None:
-    """Read module ``name`` ("rocm_guide.models.load"; ``root`` is the folder of rocm_guide); None if there is none.
-
-    Args:
-        name: dotted name.
-        root: the course's own folder; the toolkit is found where it is installed.
-    """
+    """Read module ``name`` ("rocm_guide.models.load"; ``root`` is the folder of rocm_guide); None if there is none."""
     path = _path_of(name, root)
     return None if path is None else _parse(name, path, path.read_text(encoding="utf-8"))
 
@@ -289,9 +279,6 @@ def public_helpers(root: Path | None = None) -> list[str]:
 
     An exception is not named: it comes along with what raises it.
 
-    Args:
-        root: another package folder than this one.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "tool.py").write_text("__all__ = ['LIMIT']\\nLIMIT = 2\\n")
@@ -304,7 +291,7 @@ def public_helpers(root: Path | None = None) -> list[str]:
         module = ".".join(path.relative_to(root).with_suffix("").parts)
         if is_machinery(module) or path.name.startswith("__"):
             continue
-        found += [f"{module}.{name}" for name in _defined_here(path, module, root) if not name.endswith("Error")]
+        found += [f"{module}.{name}" for name in _defined_here(path) if not name.endswith("Error")]
     return found
 
 
@@ -313,23 +300,9 @@ def is_machinery(module: str) -> bool:
     return f"{module}.".startswith(tuple(f"{m}." for m in _LEFT_OUT)) or module.split(".")[-1] in ("examples", "api")
 
 
-def _defined_here(path: Path, module_name: str, root: Path) -> list[str]:
-    """Return the names of a module's ``__all__`` that it defines;
-    a name that is re-exported is copied from where it is.
-
-    Most modules define each of them by a ``def``, ``class`` or ``NAME = `` at the margin, which a look at the text
-    shows; only the others are parsed, which takes a hundred times as long.
-    """
+def _defined_here(path: Path) -> list[str]:
+    """Return the names of a module's ``__all__`` that it defines; what it re-exports is copied from its home."""
     text = path.read_text(encoding="utf-8")
     listed = re.search(r"^__all__ = (\[[^\]]*\])", text, re.M)
-    plain = set(re.findall(r"^(?:(?:async )?def|class) (\w+)", text, re.M)) | set(
-        re.findall(r"^(\w+)\b.*?=", text, re.M)
-    )
-    try:
-        names = ast.literal_eval(listed[1]) if listed else []
-    except (ValueError, SyntaxError):
-        names = [""]
-    if listed and plain.issuperset(names):
-        return list(names)
-    module = scan(f"{PACKAGE}.{module_name}", root) if "__all__" in text else None
-    return [name for name in module.public if name in module.defined] if module else []
+    defined = set(re.findall(r"^(?:(?:async )?def |class )?(\w+)\b.*?[=(:]", text, re.M))
+    return [name for name in ast.literal_eval(listed[1]) if name in defined] if listed else []

@@ -33,9 +33,6 @@ def script_of(notebook: str) -> str:
     of "tiny" becomes a required option: the tiny model is the course's. Where a comment ends in "; 0: 2e-4", that is
     the default.
 
-    Args:
-        notebook: its number, "02" or "2".
-
     Raises:
         GuideError: there is no such notebook, or it has no such cells; the message names those that have.
     """

@@ -133,9 +133,7 @@ def _renames(statements: Iterable[Statement]) -> dict[tuple[str, str], str]:
 
 
 def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: bool) -> str:
-    """Return the statement's text without its imports from this package;
-    names imported under another name, or clashing, are replaced.
-    """
+    """Return the statement's text without its imports from this package, renamed or clashing names replaced."""
     module = statement.module
     lines = [line.encode() for line in module.lines[statement.first - 1 : statement.last]]
     new_name = {}
@@ -177,7 +175,7 @@ def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: b
     text = aliases + "\n".join(line.decode() for line in lines if line != b"\0")
     homes = [TOOLKIT] if module.name.startswith(TOOLKIT) else FOUNDATION
     taken = "|".join(rf"{re.escape(home)}[\w.]*" for home in (PACKAGE, *homes))
-    ours = rf"^ *>>> from ({taken}|\.[\w.]*) import .*\n"
+    ours = rf"^ *>>> from ({taken}) import .*\n"
     return re.sub(ours, "", text, flags=re.M) if target else text
 
 
@@ -198,10 +196,6 @@ def find_helper(name: str, root: Path | None = None) -> str:
     Besides that name itself, ``name`` may be the helper as the face of a room shows it (``tune.tunableop.plan``), an
     old name of which only the last word is still right and belongs to one helper only (``lora.LoRALinear``), or the
     one word that names a helper and its file (``rms_norm``).
-
-    Args:
-        name: with or without ``rocm_guide.`` in front.
-        root: another package folder than this one.
 
     Raises:
         CopyError: no such helper, or several.
@@ -265,11 +259,6 @@ def _header(imports: Iterable[Imported]) -> list[str]:
 
 def copy_source(name: str, root: Path | None = None, *, remark: str = "") -> str:
     """Return one self-contained Python file with the public helper ``name`` (``module.name``).
-
-    Args:
-        name: for example ``tune.tunableop.planner.plan``; other names that :func:`find_helper` knows will do.
-        root: another package folder than this one.
-        remark: a sentence to add to the header.
 
     Raises:
         CopyError: no such helper.

@@ -61,21 +61,7 @@ def block_scaled_matmul(a: Any, b: Any, sa: Any, sb: Any) -> Any:
 
 @triton.jit
 def grouped_kernel(
-    x,
-    w,
-    ends,
-    y,
-    N,
-    K,
-    experts,
-    sxm,
-    sxk,
-    swe,
-    swk,
-    swn,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
+    x, w, ends, y, N, K, experts, sxm, sxk, swe, swk, swn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 ):
     # Number its tiles from expert to expert: which expert has this one, and from which row on?
     number, before, start = tl.program_id(1), 0, 0
@@ -178,21 +164,7 @@ def rope_cache(q: Any, k: Any, v: Any, cos: Any, sin: Any, slots: Any, keys: Any
 
 @triton.jit
 def scores_kernel(
-    x,
-    w,
-    targets,
-    tops,
-    sums,
-    picked,
-    T,
-    V,
-    D,
-    PART,
-    xt,
-    wv,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
+    x, w, targets, tops, sums, picked, T, V, D, PART, xt, wv, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 ):
     i = tl.program_id(0) * BM + tl.arange(0, BM)
     target = tl.load(targets + i, mask=i < T, other=-100)

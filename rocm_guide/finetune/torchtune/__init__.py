@@ -1,13 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""torchtune's recipes: configure, run, read the results.
-
-In reading order:
-
-- ``config``: The input of a torchtune recipe: a YAML configuration, a model on disk, a JSON data set.
-- ``tokenizer``: A part of ours for torchtune: in a configuration, `_component_` may name anything that can be
-  imported.
-- ``run``: Run torchtune's command line and its recipes, in processes of their own, and read what they measured.
-"""
+"""torchtune's recipes: configure, run, read the results. In reading order: ``config``, ``tokenizer``, ``run``."""
 
 from typing import TYPE_CHECKING
 
@@ -26,19 +18,4 @@ if TYPE_CHECKING:
     )
     from rocm_guide.finetune.torchtune.tokenizer import ChatTokenizer
 
-__all__ = [
-    "ChatTokenizer",
-    "TuneError",
-    "gloo_recipe",
-    "lora_config",
-    "model_on_disk",
-    "processes_for",
-    "run_recipe",
-    "split_epoch",
-    "tune",
-    "tune_line",
-    "write_config",
-    "write_rows",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, "config", "tokenizer", "run")
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rocm_guide.common.base import GuideError, write_text
 
 __all__ = ["lora_config", "model_on_disk", "write_config", "write_rows"]
@@ -34,8 +36,6 @@ def lora_config(
 
     Args:
         model: folder with ``config.json``, safetensors weights and a tokenizer, as ``save_pretrained`` writes it.
-        rows: JSON file from :func:`write_rows`.
-        output: folder for checkpoints and logs.
         rank, alpha: of the adapter; alpha is twice the rank when it is None.
         batch_size, accumulation: rows per process at a time, and how many such batches make one optimizer step.
         device: "cpu" or "cuda". On a CPU the weights are float32, on a GPU bfloat16.
@@ -158,8 +158,6 @@ def model_on_disk(spec: str, folder: str | Path) -> Path:
             return Path(snapshot_download(source, local_files_only=True))
         except (OSError, ValueError) as e:
             raise GuideError(f"{spec}: not in the hub's cache; run `hf download {spec}` first") from e
-    import torch
-
     model, tokenizer = load_model(spec, dtype=torch.bfloat16)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

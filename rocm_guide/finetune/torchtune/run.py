@@ -157,6 +157,8 @@ def run_recipe(
         TuneError: the recipe stopped with an error.
         LoopbackError: several processes, and they cannot reach each other.
     """
+    from tqdm.auto import tqdm
+
     if processes > 1:
         require_loopback()
     folder = Path(folder)
@@ -178,9 +180,16 @@ def run_recipe(
     with log.open("wb") as out:
         child = subprocess.Popen([*_TUNE, *arguments], cwd=folder, env=env, stdout=out, stderr=subprocess.STDOUT)
     try:
-        _watch(child, metrics)
+        with tqdm(desc="torchtune", unit="step", leave=False) as bar:
+            while child.poll() is None:
+                time.sleep(0.2)
+                bar.update(metrics.read_text(encoding="utf-8").count("\n") - bar.n if metrics.is_file() else 0)
     finally:
-        _end(child)  # torchrun ends its workers when it is asked to
+        if (
+            child.poll() is None
+        ):  # a line does not outlive the wish for it; torchrun ends its workers when it is asked to
+            child.terminate()
+            child.wait()
     run.seconds = time.perf_counter() - began
     if child.returncode:
         raise TuneError(f"{run.command}: {_reason(log.read_text(encoding='utf-8', errors='replace'))}")
@@ -263,23 +272,6 @@ def gloo_recipe(folder: str | Path) -> tuple[str, list[tuple[str, str]]]:
         text = text.replace(old, new)
     write_text(Path(folder) / name, text)
     return name, edits
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Make sure that a line does not outlive the wish for it."""
-    if child.poll() is None:
-        child.terminate()
-        child.wait()
-
-
-def _watch(child: subprocess.Popen[bytes], metrics: Path) -> None:
-    """Move a progress bar along with the log until the process ends."""
-    from tqdm.auto import tqdm
-
-    with tqdm(desc="torchtune", unit="step", leave=False) as bar:
-        while child.poll() is None:
-            time.sleep(0.2)
-            bar.update(metrics.read_text(encoding="utf-8").count("\n") - bar.n if metrics.is_file() else 0)
 
 
 def _reason(text: str) -> str:

@@ -20,10 +20,6 @@ class ChatTokenizer:
     torchtune's own Llama-2 tokenizer reads a SentencePiece file; the course's tiny model has a ``tokenizer.json``.
     A recipe asks a tokenizer for three things: ``pad_id``, :meth:`tokenize_messages`, and to be callable on a sample.
 
-    Args:
-        path: folder with tokenizer.json and tokenizer_config.json.
-        max_seq_len: longer samples are cut.
-
     Raises:
         GuideError: the folder has no tokenizer.json.
 

@@ -10,14 +10,13 @@ Source: Xiao et al., "SmoothQuant", https://arxiv.org/abs/2211.10438, section 4 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rocm_guide.quantize.calibration import calibration_samples, linear_layers
 from rocm_guide.quantize.grid import QuantizationError
 from rocm_guide.quantize.int8 import smoothing_scales
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["add_outliers", "fold", "input_ranges", "norm_groups", "smooth_model"]
 
@@ -34,12 +33,6 @@ _GROUPS = (
 )
 
 
-def _has(module: Any, name: str) -> bool:
-    for part in name.split("."):
-        module = getattr(module, part, None)
-    return module is not None
-
-
 def norm_groups(model: Any) -> dict[str, list[str]]:
     """Return every norm that feeds linear layers, with their names: what :func:`smooth_model` works on.
 
@@ -51,7 +44,7 @@ def norm_groups(model: Any) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for prefix, layer in layers.items():
         for group in _GROUPS:
-            if all(_has(layer, name) for norm, linears in group.items() for name in (norm, *linears)):
+            if {n for norm, linears in group.items() for n in (norm, *linears)} <= dict(layer.named_modules()).keys():
                 found |= {f"{prefix}.{norm}": [f"{prefix}.{x}" for x in linears] for norm, linears in group.items()}
     kind = type(model).__name__
     if not found or len(found) != 2 * len(layers):
@@ -71,8 +64,6 @@ def norm_groups(model: Any) -> dict[str, list[str]]:
 
 def _scales_with_its_weight(norm: Any) -> bool:
     """Return whether a norm without weight and bias gives 0, as it does if it multiplies by its weight."""
-    import torch
-
     empty = {name: torch.zeros_like(p) for name, p in norm.named_parameters()}
     probe = torch.linspace(-1, 1, norm.weight.shape[0], device=norm.weight.device, dtype=norm.weight.dtype)
     return not bool(torch.func.functional_call(norm, empty, (probe[None],)).any())
@@ -87,7 +78,6 @@ def fold(norm: Any, linears: Sequence[Any], scales: torch.Tensor) -> None:
     Raises:
         QuantizationError: scales of another shape, or not all positive and finite.
 
-    >>> import torch
     >>> norm, linear = torch.nn.LayerNorm(4), torch.nn.Linear(4, 2)
     >>> x = torch.tensor([[1.0, 5.0, -2.0, 0.5]])
     >>> before = linear(norm(x))
@@ -95,8 +85,6 @@ def fold(norm: Any, linears: Sequence[Any], scales: torch.Tensor) -> None:
     >>> torch.allclose(linear(norm(x)), before, atol=1e-6), norm.weight.tolist()
     (True, [1.0, 0.5, 0.25, 2.0])
     """
-    import torch
-
     if scales.shape != norm.weight.shape or not bool((scales.isfinite() & (scales > 0)).all()):
         shape, channels = tuple(scales.shape), norm.weight.shape[0]
         raise QuantizationError(
@@ -122,8 +110,6 @@ def add_outliers(model: Any, size: float, channels: int = 4, seed: int = 0) -> d
     Raises:
         QuantizationError: as :func:`norm_groups`; a size that is not positive, or more channels than there are.
     """
-    import torch
-
     generator, chosen = torch.Generator().manual_seed(seed), {}
     for norm_name, names in norm_groups(model).items():
         norm = model.get_submodule(norm_name)
@@ -141,19 +127,13 @@ def add_outliers(model: Any, size: float, channels: int = 4, seed: int = 0) -> d
 
 
 def input_ranges(model: Any, samples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-    """Return the largest magnitude of every input channel of every linear layer, over calibration data:
-    name -> (in,) float32.
+    """Return the largest magnitude of linear layers' input channels over calibration data: name -> (in,) float32.
 
     Only the maxima are kept, so the data may be as long as you like.
-
-    Args:
-        samples: as :func:`rocm_guide.quantize.calibration.calibration_samples` takes them.
 
     Raises:
         QuantizationError: samples or a model that do not fit, or activations that are not finite.
     """
-    import torch
-
     ranges: dict[str, torch.Tensor] = {}
 
     def hook(name: str) -> Callable[..., None]:
@@ -185,8 +165,6 @@ def _range(ranges: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
 
 def group_scales(model: Any, ranges: Mapping[str, torch.Tensor], alpha: float) -> Iterator[tuple[str, list[str], Any]]:
     """Yield (norm, its linear layers, smoothing scales) of every norm of :func:`norm_groups`."""
-    import torch
-
     for norm, names in norm_groups(model).items():
         largest = torch.stack([_range(ranges, name) for name in names]).amax(0)
         weights = [model.get_submodule(name).weight.detach().abs().amax(0).float() for name in names]
@@ -198,7 +176,6 @@ def smooth_model(model: Any, ranges: Mapping[str, torch.Tensor], alpha: float = 
     """Smooth every norm's channels, in place: s = max|X|^alpha / max|W|^(1 - alpha) leaves the norm for the weights.
 
     Args:
-        ranges: from :func:`input_ranges`.
         alpha: how much of the difficulty goes into the weights; 0.5 shares it evenly.
 
     Returns:

@@ -82,8 +82,7 @@ def scale_of(largest: torch.Tensor, steps: float = 127.0) -> torch.Tensor:
 def quantize_weight(
     weight: torch.Tensor, scheme: str = "channel", steps: float = 127.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (int8 codes, float32 scale) of (out, in) weights;
-    the scale is (out, 1) for "channel" and (1,) for "tensor".
+    """Return (int8 codes, float32 scale) of (out, in) weights; the scale is (out, 1) for "channel", (1,) for "tensor".
 
     Args:
         steps: the code of the largest magnitude. 127 is SmoothQuant's; compressed-tensors and torchao take 127.5, half
@@ -171,9 +170,6 @@ def quantize_model(model: Any, scheme: Scheme, ranges: Mapping[str, torch.Tensor
 
     Embeddings, norms, attention's own products and the output head stay as they are.
 
-    Args:
-        ranges: from :func:`rocm_guide.quantize.smoothquant.folding.input_ranges`; needed if the scheme is static.
-
     Raises:
         QuantizationError: no linear layers (the model is quantised already), or a layer without calibration. The model
             is then left as it was.
@@ -191,22 +187,19 @@ def quantize_model(model: Any, scheme: Scheme, ranges: Mapping[str, torch.Tensor
     return model
 
 
-def alpha_errors(
-    inputs: torch.Tensor, weight: torch.Tensor, alphas: Any, scheme: Scheme | None = None
-) -> tuple[float, dict[float, float]]:
+def alpha_errors(inputs: torch.Tensor, weight: torch.Tensor, alphas: Any) -> tuple[float, dict[float, float]]:
     """Return the relative error |Y' - Y| / |Y| of one layer's output in W8A8: without smoothing, and for each alpha.
 
     Args:
         inputs, weight: (tokens, in) and (out, in).
         alphas: numbers from 0 to 1.
-        scheme: one scale for each tensor by default, which smoothing has to make do.
 
     Raises:
         QuantizationError: an alpha outside 0 to 1.
     """
     from rocm_guide.quantize.int8 import smoothing_scales
 
-    scheme = scheme or SCHEMES["per tensor, static"]
+    scheme = SCHEMES["per tensor, static"]  # one scale for each tensor, which smoothing has to make do
     exact = inputs.float() @ weight.float().T
 
     def error(x: torch.Tensor, w: torch.Tensor) -> float:
@@ -226,9 +219,6 @@ _VERSION = "0.20.0"
 
 def quantization_config(scheme: Scheme, ignore: tuple[str, ...] = ("lm_head",)) -> dict[str, Any]:
     """Return the section ``quantization_config`` of config.json for W8A8 in ``scheme``.
-
-    Args:
-        ignore: linear layers that are not quantised.
 
     >>> config = quantization_config(Scheme("channel", "tensor", static=True))
     >>> group = config["config_groups"]["group_0"]

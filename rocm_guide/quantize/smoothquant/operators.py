@@ -10,19 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rocm_guide.kernels.int8_gemm import reference_operator
+import torch
+
+from rocm_guide.kernels.int8_gemm import (
+    bmm_ab_i8_e_f32,
+    bmm_abe_i8,
+    linear_ab_i8_de_f32,
+    linear_abde_i8,
+    linear_relu_abde_i8,
+    reference_operator,
+)
 from rocm_guide.quantize.grid import QuantizationError
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["OPERATORS", "Operator", "operator_table", "run_operator"]
 
 #: The instance that the guide takes for all five operators, and where CK keeps it.
 CK_INSTANCE = "DeviceBatchedGemmMultiD_Xdl"
 CK_FILE = "device/impl/device_batched_gemm_multi_d_xdl.hpp"
+#: Structs that one has to write.
+OWN_RELU, OWN_ADD = "ScaleScaleAddRelu", "ScaleScaleAdd"
 
 
 @dataclass(frozen=True)
@@ -34,9 +42,6 @@ class Operator:
         formula: what it computes.
         d, e: CK's DsDataType and EDataType; A and B are I8, the sum (AccDataType, CShuffleDataType) is I32.
         element: CK's struct that does the same to each element, or the struct that one has to write.
-        own: whether CK lacks the struct for these types.
-        batched: three dimensions.
-        relu: whether negative results become 0.
         used: where a SmoothQuant OPT uses it.
     """
 
@@ -45,10 +50,22 @@ class Operator:
     d: str
     e: str
     element: str
-    own: bool
-    batched: bool
-    relu: bool
     used: str
+
+    @property
+    def own(self) -> bool:
+        """Return whether CK lacks the struct for these types."""
+        return self.element in (OWN_RELU, OWN_ADD)
+
+    @property
+    def batched(self) -> bool:
+        """Return whether its operands have three dimensions; then it takes no D."""
+        return self.d == "none"
+
+    @property
+    def relu(self) -> bool:
+        """Return whether negative results become 0."""
+        return "ReLU" in self.formula
 
     @property
     def kernel(self) -> str:
@@ -56,66 +73,28 @@ class Operator:
         return self.name.lower()
 
 
-OPERATORS: dict[str, Operator] = {
-    o.name: o
-    for o in (
-        Operator(
-            "Linear_ABDE_I8",
-            "E = alpha A B + beta D",
-            "I8",
-            "I8",
-            "Bilinear",
-            False,
-            False,
-            False,
-            "q_proj, k_proj, v_proj (W8A8B8O8Linear)",
-        ),
-        Operator(
-            "Linear_ReLU_ABDE_I8",
-            "E = ReLU(alpha A B + beta D)",
-            "I8",
-            "I8",
-            "ScaleScaleAddRelu",
-            True,
-            False,
-            True,
-            "fc1 (W8A8B8O8LinearReLU)",
-        ),
-        Operator(
+_SUM = "E = alpha A B + beta D"
+OPERATORS = {
+    row[0]: Operator(*row)
+    for row in (
+        ("Linear_ABDE_I8", _SUM, "I8", "I8", "Bilinear", "q_proj, k_proj, v_proj (W8A8B8O8Linear)"),
+        ("Linear_ReLU_ABDE_I8", "E = ReLU(alpha A B + beta D)", "I8", "I8", OWN_RELU, "fc1 (W8A8B8O8LinearReLU)"),
+        (
             "Linear_AB_I8_DE_F32",
             "E = alpha A B + beta D",
             "F32",
             "F32",
-            "ScaleScaleAdd",
-            True,
-            False,
-            False,
+            OWN_ADD,
             "out_proj, fc2 (W8A8BFP32OFP32Linear)",
         ),
-        Operator(
-            "BMM_ABE_I8",
-            "E = alpha A B",
-            "none",
-            "I8",
-            "Scale",
-            False,
-            True,
-            False,
-            "probabilities times values",
-        ),
-        Operator(
-            "BMM_AB_I8_E_F32",
-            "E = alpha A B",
-            "none",
-            "F32",
-            "Scale",
-            False,
-            True,
-            False,
-            "queries times keys",
-        ),
+        ("BMM_ABE_I8", "E = alpha A B", "none", "I8", "Scale", "probabilities times values"),
+        ("BMM_AB_I8_E_F32", "E = alpha A B", "none", "F32", "Scale", "queries times keys"),
     )
 }
+
+
+_FUNCTIONS = (linear_abde_i8, linear_relu_abde_i8, linear_ab_i8_de_f32, bmm_abe_i8, bmm_ab_i8_e_f32)
+_KERNELS: dict[str, Callable[..., Any]] = {kernel.__name__: kernel for kernel in _FUNCTIONS}
 
 
 def operator_table() -> str:
@@ -128,12 +107,7 @@ def operator_table() -> str:
 
 
 def run_operator(
-    name: str,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    d: torch.Tensor | None = None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
+    name: str, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor | None = None, alpha: float = 1.0, beta: float = 1.0
 ) -> torch.Tensor:
     """Run an operator: the Triton kernel for tensors on a GPU, the same in torch for tensors on a CPU.
 
@@ -146,48 +120,24 @@ def run_operator(
     Raises:
         QuantizationError: an unknown operator, or operands of other types or shapes.
 
-    >>> import torch
     >>> a, b = torch.tensor([[1, -2]], dtype=torch.int8), torch.tensor([[10, 3], [4, 9]], dtype=torch.int8)
     >>> run_operator("Linear_ReLU_ABDE_I8", a, b, torch.tensor([1, 0], dtype=torch.int8), 0.5, 2.0).tolist()
     [[3, 0]]
     """
-    import torch
-
     if name not in OPERATORS:
         raise QuantizationError(f"{name!r}: no such operator; there are {', '.join(OPERATORS)}")
     operator = OPERATORS[name]
     _check(operator, a, b, d)
     operands: tuple[Any, ...] = (a, b) if operator.batched else (a, b, d)
     if a.is_cuda:
-        result: torch.Tensor = _kernel(operator)(*operands, *((alpha,) if operator.batched else (alpha, beta)))
+        result: torch.Tensor = _KERNELS[operator.kernel](*operands, *((alpha,) if operator.batched else (alpha, beta)))
         return result
     eight = operator.e == "I8"
     e = reference_operator(a, b, d, alpha, beta, relu=operator.relu, int8_out=eight)
     return e if eight else e.to(torch.float32)
 
 
-def _kernel(operator: Operator) -> Callable[..., Any]:
-    from rocm_guide.kernels.int8_gemm import (
-        bmm_ab_i8_e_f32,
-        bmm_abe_i8,
-        linear_ab_i8_de_f32,
-        linear_abde_i8,
-        linear_relu_abde_i8,
-    )
-
-    kernels: tuple[Callable[..., Any], ...] = (
-        linear_abde_i8,
-        linear_relu_abde_i8,
-        linear_ab_i8_de_f32,
-        bmm_abe_i8,
-        bmm_ab_i8_e_f32,
-    )
-    return next(kernel for kernel in kernels if kernel.__name__ == operator.kernel)
-
-
 def _check(operator: Operator, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor | None) -> None:
-    import torch
-
     dims = 3 if operator.batched else 2
     for label, x in (("A", a), ("B", b)):
         if x.dtype != torch.int8 or x.ndim != dims:

@@ -26,13 +26,12 @@ _INPUTS = ("self_attn.out_proj", "fc2")
 
 
 def opt_ranges(layer: Any, inputs: Sequence[torch.Tensor]) -> dict[str, float]:
-    """Return the largest magnitude of everything in an OPT layer that becomes int8,
-    over (batch, tokens, hidden) inputs.
+    """Return the largest magnitude of all in an OPT layer that becomes int8, over (batch, tokens, hidden) inputs.
 
     Raises:
         QuantizationError: a layer that is not OPT's, or no inputs.
     """
-    missing = [n for n in (*_OUTPUTS, *_INPUTS) if not _submodule(layer, n)]
+    missing = [n for n in (*_OUTPUTS, *_INPUTS) if n not in dict(layer.named_modules())]
     if missing:
         raise QuantizationError(f"{type(layer).__name__}: has no {missing[0]}; give a layer of an OPT model")
     if not len(inputs):
@@ -58,14 +57,6 @@ def opt_ranges(layer: Any, inputs: Sequence[torch.Tensor]) -> dict[str, float]:
         for handle in handles:
             handle.remove()
     return found
-
-
-def _submodule(module: Any, name: str) -> bool:
-    try:
-        module.get_submodule(name)
-    except AttributeError:
-        return False
-    return True
 
 
 def causal_mask(tokens: int, device: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -150,9 +141,7 @@ class Int8OPTLayer(torch.nn.Module):
 
 
 def _norm_in_steps(norm: Any, scale: float) -> torch.nn.LayerNorm:
-    """Return a copy of a LayerNorm that gives its output in steps of ``scale``:
-    only rounding is left to do (LayerNormQ).
-    """
+    """Return a copy of a LayerNorm that gives its output in steps of ``scale``, still to be rounded (LayerNormQ)."""
     copy = torch.nn.LayerNorm(norm.normalized_shape, eps=norm.eps, device=norm.weight.device)
     with torch.no_grad():
         copy.weight.copy_(norm.weight.float() / scale)

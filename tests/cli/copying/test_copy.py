@@ -180,7 +180,7 @@ def test_inlines_what_is_needed_and_nothing_else(tmp_path, package):
             "low": "__all__ = ['base']\nimport os\nimport math\nFACTOR = 3\n"
             "def base(x):\n    return x * FACTOR + math.floor(0.5)\n"
             "def unused():\n    return os.name\n",
-            "high": "__all__ = ['top']\nfrom .low import base\n"
+            "high": "__all__ = ['top']\nfrom rocm_guide.low import base\n"
             "# why it is so\n@staticmethod\ndef _twice(x): return 2 * base(x)\n"
             "def top(x: int = 1) -> int:\n    return _twice(x)\n",
         }
@@ -195,7 +195,7 @@ def test_imports_inside_functions_are_inlined(tmp_path, package):
     root = package(
         {
             "low": "__all__ = []\ndef one(): return 1\ndef two(): return 2\n",
-            "high": "__all__ = ['top']\ndef top():\n    from .low import one\n"
+            "high": "__all__ = ['top']\ndef top():\n    from rocm_guide.low import one\n"
             "    from rocm_guide.low import (\n        two as zwei,\n    )\n"
             "    return one() + zwei()\n",
         }
@@ -207,7 +207,8 @@ def test_an_import_that_is_alone_in_its_block_leaves_a_pass(tmp_path, package):
     root = package(
         {
             "low": "__all__ = []\ndef one(): return 1\n",
-            "high": "__all__ = ['top']\ndef top(x=True):\n    if x:\n        from .low import one\n    return one()\n",
+            "high": "__all__ = ['top']\ndef top(x=True):\n    if x:\n"
+            "        from rocm_guide.low import one\n    return one()\n",
         }
     )
     assert alone(tmp_path, "high.top", root)[1]["top"]() == 1
@@ -218,7 +219,8 @@ def test_clashing_private_names_are_kept_apart(tmp_path, package):
         {
             "left": "__all__ = ['f']\ndef _help(): return 'left'\ndef f(): return _help()\n",
             "right": "__all__ = ['g']\ndef _help(): return 'right _help'\ndef g(): return _help()\n",
-            "top": "__all__ = ['both']\nfrom .left import f\nfrom .right import g\ndef both(): return f(), g()\n",
+            "top": "__all__ = ['both']\nfrom rocm_guide.left import f\nfrom rocm_guide.right import g\n"
+            "def both(): return f(), g()\n",
         }
     )
     assert alone(tmp_path, "top.both", root)[1]["both"]() == ("left", "right _help")
@@ -243,9 +245,9 @@ def test_clashing_names_imported_inside_functions(tmp_path, package):
         {
             "left": "__all__ = ['f']\ndef f(): return 'left'\n",
             "right": "__all__ = ['f']\ndef f(): return 'right'\n",
-            "top": "__all__ = ['both']\nfrom .left import f\n"
-            "def both():\n    from .right import f as g\n    return f(), g(), other()\n"
-            "def other():\n    from .right import f\n    return f()\n",
+            "top": "__all__ = ['both']\nfrom rocm_guide.left import f\n"
+            "def both():\n    from rocm_guide.right import f as g\n    return f(), g(), other()\n"
+            "def other():\n    from rocm_guide.right import f\n    return f()\n",
         }
     )
     assert alone(tmp_path, "top.both", root)[1]["both"]() == ("left", "right", "right")
@@ -255,7 +257,7 @@ def test_names_under_another_name(tmp_path, package):
     root = package(
         {
             "low": "__all__ = []\ndef one(): return 1\n",
-            "high": "__all__ = ['top']\nfrom .low import one as first\ndef top(): return first() + first()\n",
+            "high": "__all__ = ['top']\nfrom rocm_guide.low import one as first\ndef top(): return first() + first()\n",
         }
     )
     assert alone(tmp_path, "high.top", root)[1]["top"]() == 2
@@ -275,7 +277,7 @@ def test_an_alias_stays_where_an_argument_has_the_name_that_it_stands_for(tmp_pa
     root = package(
         {
             "low": "__all__ = []\ndef gpu(name): return name.upper()\n",
-            "high": "__all__ = ['top']\nfrom .low import gpu as spec_of\ndef top(gpu): return spec_of(gpu)\n",
+            "high": "__all__ = ['top']\nfrom rocm_guide.low import gpu as spec_of\ndef top(gpu): return spec_of(gpu)\n",
         }
     )
     assert alone(tmp_path, "high.top", root)[1]["top"]("x") == "X"
@@ -284,10 +286,11 @@ def test_an_alias_stays_where_an_argument_has_the_name_that_it_stands_for(tmp_pa
 def test_what_a_face_shows_comes_before_a_class_that_needs_it(tmp_path, package):
     root = package(
         {
-            "inner/__init__": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .parts import Part\n"
+            "inner/__init__": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
+            "    from rocm_guide.inner.parts import Part\n"
             "__all__ = ['Part']\n",
             "inner/parts": "__all__ = ['Part']\nclass Part: pass\n",
-            "a": "__all__ = ['Whole']\nfrom .inner import Part\nclass Whole:\n    part = Part()\n",
+            "a": "__all__ = ['Whole']\nfrom rocm_guide.inner import Part\nclass Whole:\n    part = Part()\n",
         }
     )
     assert alone(tmp_path, "a.Whole", root)[1]["Whole"].part
@@ -309,7 +312,7 @@ def test_submodules_of_one_package(tmp_path, package):
     root = package(
         {
             "low": "__all__ = []\nimport os.path\nimport xml.dom\ndef one(): return os.path.sep, xml.dom.__name__\n",
-            "high": "__all__ = ['top']\nimport xml.sax\nimport os\nfrom .low import one\n"
+            "high": "__all__ = ['top']\nimport xml.sax\nimport os\nfrom rocm_guide.low import one\n"
             "def top(): return xml.sax.__name__, os.sep, one()\n",
         }
     )
@@ -320,7 +323,8 @@ def test_one_name_for_two_things_is_refused(tmp_path, package):
     root = package(
         {
             "low": "__all__ = []\nfrom time import time\ndef one(): return time()\n",
-            "high": "__all__ = ['top']\nimport time\nfrom .low import one\ndef top(): return time.time(), one()\n",
+            "high": "__all__ = ['top']\nimport time\nfrom rocm_guide.low import one\n"
+            "def top(): return time.time(), one()\n",
         }
     )
     with pytest.raises(CopyError, match=r"time: stands for both '.*import time'; rename"):
