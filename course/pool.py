@@ -81,9 +81,9 @@ def child_environment(
         # Models this small lose more to waiting threads than they gain, and several notebooks share the cores.
         env.setdefault("OMP_NUM_THREADS", "1")
         if not gpu_nodes():
-            # Inductor's helpers cost each notebook the import of torch, and the cores are taken: kernels for a CPU are
-            # compiled by the notebook itself. On a GPU machine there are many cores, and many kernels to compile.
-            env.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+            # Inductor's helper processes compile Triton's kernels alone, and cost each notebook the import of torch.
+            # Kernels for a CPU are left to the C++ compiler, several at a time, by threads of the notebook itself.
+            env.setdefault("TORCH_WARM_POOL", "0")
     if kept := inductor_folder():
         # A process that has imported inductor, as tests do, hands down torch's own folder, which nobody has chosen.
         if env.get("TORCHINDUCTOR_CACHE_DIR") in (None, str(Path(tempfile.gettempdir(), _inductor_name()))):

@@ -394,12 +394,12 @@ def test_notebooks_share_the_header_that_inductor_precompiles(tmp_path, monkeypa
     assert not any((tmp_path / "d" / "tmp").iterdir()), "others could write there"
 
 
-def test_a_notebook_that_shares_the_cores_compiles_alone(tmp_path, monkeypatch):
-    monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS", raising=False)
-    for nodes, one_thread, wanted in (([], True, "1"), ([], False, None), ([Path("/dev/kfd")], True, None)):
+def test_a_notebook_that_compiles_for_a_cpu_starts_no_helpers(tmp_path, monkeypatch):
+    monkeypatch.delenv("TORCH_WARM_POOL", raising=False)
+    for nodes, one_thread, wanted in (([], True, "0"), ([], False, None), ([Path("/dev/kfd")], True, None)):
         monkeypatch.setattr("course.pool.gpu_nodes", lambda nodes=nodes: nodes)
         env = child_environment(tmp_path, "m", one_thread=one_thread, fresh=True)
-        assert env.get("TORCHINDUCTOR_COMPILE_THREADS") == wanted
+        assert env.get("TORCH_WARM_POOL") == wanted
 
 
 def test_a_worker_does_not_wait_for_a_library_that_it_does_not_need(tmp_path):

@@ -34,6 +34,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     ),
     LeftOut("16", "fast_norm = torch.compile(norm", _COMPILES),
     LeftOut("16", 'ways["compiled, static cache, GPU graph"]', "graphs of a GPU are not recorded"),
+    LeftOut("16", "share = region[2] / whole[2]", _COMPILES),
     LeftOut("16", "torch.compiler.save_cache_artifacts()", "nothing was compiled, so there is nothing to pack"),
     LeftOut("16", "torch._inductor.aoti_compile_and_package(", _CHILD),
     LeftOut("16", 'glob("*.*")', "what a process of its own would have written"),

@@ -97,7 +97,7 @@ def _libraries_in_one_line(checks: Sequence[Check], needs: Sequence[str]) -> Che
     if missing:
         status: Status = "FAIL" if any(c.name in needs for c in missing) else "WARN"
         return Check(status, "libraries", f"missing: {', '.join(c.name for c in missing)}", missing[0].fix)
-    shown = ", ".join(f"{c.name} {c.found.split(',')[0]}" for c in (odd or checks[:3]))
+    shown = ", ".join(f"{c.name} {re.split('[,;]', c.found)[0]}" for c in (odd or checks[:3]))
     if odd:
         return Check("WARN", "libraries", f"other versions than tested: {shown}", "fine unless something fails")
     more = f" and {len(checks) - 3} more" if len(checks) > 3 else ""

@@ -50,6 +50,14 @@ def test_preflight_only_warns_about_other_missing_libraries(capsys, monkeypatch)
     assert "[WARN] libraries    missing: not-needed-here" in capsys.readouterr().out
 
 
+def test_preflight_names_another_triton_without_its_remark(capsys, monkeypatch):
+    """Cut at its first comma the remark read "notebooks ran with 3.6", beside a newer one."""
+    remark = doctor_machine.check_triton("3.8.0", "3.9.0", named=False)
+    monkeypatch.setattr(doctor, "check_libraries", lambda wanted, pinned: [remark])
+    preflight()
+    assert "[OK]   libraries    triton 3.8.0, as tested" in capsys.readouterr().out
+
+
 def test_preflight_stops_when_the_cache_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(PreflightError, match="set ROCM_GUIDE_CACHE"):
