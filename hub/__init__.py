@@ -39,4 +39,4 @@ __all__ = [
     "partition_table",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, "devices", "partitions", "assign", "handout", "capacity")
+__getattr__, __dir__ = lazy_names(__name__)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import importlib
@@ -257,26 +258,32 @@ def own_folder(path: str | os.PathLike[str], setting: str = "CDNA_CACHE") -> Pat
     return check_private(folder, setting)
 
 
-def lazy_names(package: str, *files: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package whose names come from ``files`` when they are first used.
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package whose names come from its files when they are first used.
 
-    The names are those in its ``__all__``. So whoever imports one file of a package, as the command line does, does not
-    wait for its neighbours.
+    The names are those that its ``__init__`` imports for type checkers, so they stand there once, and whoever imports
+    one file of a package, as the command line does, does not wait for its neighbours.
 
     >>> import cdna.predict
-    >>> look_up, names = lazy_names("cdna.predict", "specs", "times")
-    >>> look_up("gpu").__module__, "gpu" in names()
-    ('cdna.predict.specs', True)
+    >>> look_up, names = lazy_names("cdna.predict")
+    >>> look_up("gpu").__module__, "gpu" in names(), "gpu" in look_up("__all__")
+    ('cdna.predict.specs', True, True)
     """
 
-    def look_up(name: str) -> Any:
-        module = sys.modules[package]
-        if name in module.__all__:
-            for file in files:
-                home = importlib.import_module(f"{package}.{file}")
-                if hasattr(home, name):
-                    setattr(module, name, found := getattr(home, name))
-                    return found
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    @functools.cache
+    def homes() -> dict[str, str]:
+        tree = ast.parse(Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8"))
+        found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        ours = [node for node in found if (node.module or "").startswith(f"{package}.")]
+        return {alias.name: str(node.module) for node in ours for alias in node.names}
 
-    return look_up, lambda: sorted({*vars(sys.modules[package]), *sys.modules[package].__all__})
+    def look_up(name: str) -> Any:
+        if name == "__all__":
+            return sorted(homes())
+        if name not in homes():
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(homes()[name]), name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return look_up, lambda: sorted({*vars(sys.modules[package]), *homes()})

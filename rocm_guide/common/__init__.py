@@ -63,9 +63,4 @@ __all__ = [
     "grid",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    "drawing",
-    "drawn_models",
-    "drawn_gpus",
-)
+__getattr__, __dir__ = lazy_names(__name__)

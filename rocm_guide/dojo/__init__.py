@@ -25,4 +25,4 @@ if TYPE_CHECKING:
 
 __all__ = ["LISTINGS", "PATH", "PUZZLES", "SOLVED", "grade", "show_solution", "start"]
 
-__getattr__, __dir__ = lazy_names(__name__, "catalogue", "listings", "path", "solved.show", "grading")
+__getattr__, __dir__ = lazy_names(__name__)

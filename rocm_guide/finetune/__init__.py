@@ -112,17 +112,4 @@ __all__ = [
     "whole_job",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    "sft",
-    "job",
-    "all_reduce",
-    "nodes",
-    "watched",
-    "run_folder",
-    "job_check",
-    "rows_check",
-    "run_measurements",
-    "passport",
-    "run_stages",
-)
+__getattr__, __dir__ = lazy_names(__name__)

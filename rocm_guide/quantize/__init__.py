@@ -94,6 +94,4 @@ __all__ = [
     "table",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__, "grid", "gptq", "awq", "int8", "nf4", "small_floats", "held_out", "scores", "budget"
-)
+__getattr__, __dir__ = lazy_names(__name__)

@@ -32,40 +32,4 @@ if TYPE_CHECKING:
     from rocm_guide.serve.sizing import serving_table, size_server
     from rocm_guide.serve.vllm import FROM_TGI, container_command, flag_table, manifest, manifest_text
 
-__all__ = [
-    "FROM_TGI",
-    "InferenceError",
-    "Limits",
-    "Plan",
-    "Server",
-    "ServingError",
-    "container_command",
-    "continuations",
-    "draw_levels",
-    "flag_table",
-    "forward_flops",
-    "generate_timed",
-    "kv_cache_bytes",
-    "largest_difference",
-    "level_table",
-    "manifest",
-    "manifest_text",
-    "measure_server",
-    "merge_adapter",
-    "read_checkpoint",
-    "serving_table",
-    "size_server",
-    "start_server",
-    "write_results",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    "served_checkpoints",
-    "server",
-    "load_test",
-    "sizing",
-    "vllm",
-    "generate",
-    "generate_cost",
-)
+__getattr__, __dir__ = lazy_names(__name__)

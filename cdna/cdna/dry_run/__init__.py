@@ -19,4 +19,4 @@ if TYPE_CHECKING:
 
 __all__ = ["DryRunError", "dry_run"]
 
-__getattr__, __dir__ = lazy_names(__name__, "recorder", "driver")
+__getattr__, __dir__ = lazy_names(__name__)

@@ -30,4 +30,4 @@ __all__ = [
     "who_answers",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, "operand_map", "banks", "listings", "specialize")
+__getattr__, __dir__ = lazy_names(__name__)

@@ -22,4 +22,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Case", "Expect", "Fault", "Grade", "GradeError", "Puzzle", "grade"]
 
-__getattr__, __dir__ = lazy_names(__name__, "puzzle", "grading")
+__getattr__, __dir__ = lazy_names(__name__)

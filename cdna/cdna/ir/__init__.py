@@ -23,4 +23,4 @@ if TYPE_CHECKING:
 
 __all__ = ["IrError", "IrNestingError", "parse_ir", "wave_bits"]
 
-__getattr__, __dir__ = lazy_names(__name__, "build", "layouts", "program")
+__getattr__, __dir__ = lazy_names(__name__)

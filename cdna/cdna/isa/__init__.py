@@ -24,4 +24,4 @@ if TYPE_CHECKING:
 
 __all__ = ["IsaError", "loads_in_flight", "parse_asm"]
 
-__getattr__, __dir__ = lazy_names(__name__, "analysis", "kernel")
+__getattr__, __dir__ = lazy_names(__name__)

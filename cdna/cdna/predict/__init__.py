@@ -45,4 +45,4 @@ __all__ = [
     "roofline",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, "specs", "times", "gemm_prediction", "achieved", "published")
+__getattr__, __dir__ = lazy_names(__name__)

@@ -43,4 +43,4 @@ __all__ = [
     "run",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, "session", "launches", "machine", "state", "counters", "errors")
+__getattr__, __dir__ = lazy_names(__name__)

@@ -20,4 +20,4 @@ if TYPE_CHECKING:
 
 __all__ = ["CopyError", "copy_source", "find_helper", "public_helpers", "script_of"]
 
-__getattr__, __dir__ = lazy_names(__name__, "scan", "writer", "script")
+__getattr__, __dir__ = lazy_names(__name__)

@@ -41,4 +41,4 @@ __all__ = [
     "write_rows",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, "config", "tokenizer", "run")
+__getattr__, __dir__ = lazy_names(__name__)

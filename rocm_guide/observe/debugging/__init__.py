@@ -20,6 +20,4 @@ if TYPE_CHECKING:
         plant_wrong_weight,
     )
 
-__all__ = ["SCALE_ROWS", "fault_sample", "forgetful_norm", "layer_errors", "plant_wrong_weight"]
-
-__getattr__, __dir__ = lazy_names(__name__, "examples")
+__getattr__, __dir__ = lazy_names(__name__)

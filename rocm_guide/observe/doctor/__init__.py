@@ -19,6 +19,4 @@ if TYPE_CHECKING:
     from rocm_guide.observe.doctor.diagnosis import PreflightError, checks_as_dict, diagnose, preflight
     from rocm_guide.observe.doctor.first_look import fields_of, tool_output, torch_checks
 
-__all__ = ["PreflightError", "checks_as_dict", "diagnose", "fields_of", "preflight", "tool_output", "torch_checks"]
-
-__getattr__, __dir__ = lazy_names(__name__, "diagnosis", "first_look")
+__getattr__, __dir__ = lazy_names(__name__)

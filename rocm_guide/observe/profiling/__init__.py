@@ -15,6 +15,4 @@ if TYPE_CHECKING:
     from rocm_guide.observe.profiling.bandwidth import BandwidthError, measure_bandwidth
     from rocm_guide.observe.profiling.examples import first_kernels, recorded, row_by_row, slice_table
 
-__all__ = ["BandwidthError", "first_kernels", "measure_bandwidth", "recorded", "row_by_row", "slice_table"]
-
-__getattr__, __dir__ = lazy_names(__name__, "bandwidth", "examples")
+__getattr__, __dir__ = lazy_names(__name__)

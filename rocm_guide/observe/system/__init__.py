@@ -19,20 +19,4 @@ if TYPE_CHECKING:
     from rocm_guide.observe.system.machine import Machine, SystemSettingError, every_setting, wanted_settings
     from rocm_guide.observe.system.pretend import photograph, pretend_machine
 
-__all__ = [
-    "Machine",
-    "Outcome",
-    "SystemSettingError",
-    "affinity_hints",
-    "apply_settings",
-    "check_system",
-    "every_setting",
-    "load_state",
-    "photograph",
-    "pretend_machine",
-    "reset_settings",
-    "state_path",
-    "wanted_settings",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, "machine", "audit", "apply", "pretend")
+__getattr__, __dir__ = lazy_names(__name__)

@@ -55,4 +55,4 @@ __all__ = [
     "smooth_model",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, "folding", "linear", "operators", "opt")
+__getattr__, __dir__ = lazy_names(__name__)

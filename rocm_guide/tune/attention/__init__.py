@@ -26,17 +26,4 @@ if TYPE_CHECKING:
     )
     from rocm_guide.tune.attention.in_transformers import AttentionError, register_attention
 
-__all__ = [
-    "AttentionError",
-    "SlowMemory",
-    "attention_backends",
-    "attention_flops",
-    "compare_backends",
-    "flash_traffic",
-    "register_attention",
-    "saved_for_backward",
-    "standard_traffic",
-    "visible_tiles",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, "in_transformers", "backends", "cost")
+__getattr__, __dir__ = lazy_names(__name__)

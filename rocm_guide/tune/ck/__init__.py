@@ -24,19 +24,4 @@ if TYPE_CHECKING:
     from rocm_guide.tune.ck.presets import PRESETS
     from rocm_guide.tune.ck.rules import check, require
 
-__all__ = [
-    "PRESETS",
-    "CkError",
-    "GemmInstance",
-    "Problem",
-    "assemble",
-    "check",
-    "ck_refuses",
-    "instance_source",
-    "kernel_source",
-    "require",
-    "run_slowly",
-    "traffic",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, "instance", "presets", "rules", "pipeline", "generate", "build")
+__getattr__, __dir__ = lazy_names(__name__)

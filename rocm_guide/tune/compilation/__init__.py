@@ -21,17 +21,4 @@ if TYPE_CHECKING:
     from rocm_guide.tune.compilation.inductor import extract_kernels, inductor_code, inspect_kernels
     from rocm_guide.tune.compilation.knobs import KNOBS, knob_table, measure_knobs
 
-__all__ = [
-    "KNOBS",
-    "Decoder",
-    "count_compilation",
-    "decode_speed",
-    "extract_kernels",
-    "first_divergence",
-    "inductor_code",
-    "inspect_kernels",
-    "knob_table",
-    "measure_knobs",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, "decoder", "divergence", "inductor", "knobs")
+__getattr__, __dir__ = lazy_names(__name__)

@@ -38,45 +38,4 @@ if TYPE_CHECKING:
     from rocm_guide.tune.tunableop.tuned_elsewhere import TunedElsewhere, read_tuned
     from rocm_guide.tune.tunableop.tuning import call_seconds, share_out, tune_file, tuning_seconds
 
-__all__ = [
-    "CUDA_RULES",
-    "BlasRules",
-    "Coverage",
-    "Gemm",
-    "Plan",
-    "TunableFileError",
-    "TunedElsewhere",
-    "TuningFile",
-    "call_seconds",
-    "covers",
-    "describe_gemm",
-    "explain_validators",
-    "generate_fixed",
-    "merge",
-    "missing",
-    "padded_prompt",
-    "parse_gemm",
-    "parse_text",
-    "plan",
-    "plan_model",
-    "read_file",
-    "read_tuned",
-    "record_gemms",
-    "share_out",
-    "tune_file",
-    "tuning_seconds",
-    "write_file",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    "gemm",
-    "blas_calls",
-    "recorder",
-    "generation",
-    "planner",
-    "files",
-    "tuning",
-    "tuned_elsewhere",
-    "coverage",
-)
+__getattr__, __dir__ = lazy_names(__name__)

@@ -31,22 +31,4 @@ if TYPE_CHECKING:
     from rocm_guide.observe.debugging.faults.hunting_env import HUNT, hunt_environment, hunting, shell_lines
     from rocm_guide.observe.debugging.faults.verdict import explain_report, lane_addresses
 
-__all__ = [
-    "HUNT",
-    "FaultError",
-    "disassemble",
-    "explain_report",
-    "extract_code",
-    "find_objdump",
-    "hunt_environment",
-    "hunting",
-    "lane_addresses",
-    "printed_listing",
-    "read_log",
-    "read_report",
-    "saved_name",
-    "scan_log",
-    "shell_lines",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, "agent_log", "dmesg", "code_objects", "verdict", "hunting_env")
+__getattr__, __dir__ = lazy_names(__name__)

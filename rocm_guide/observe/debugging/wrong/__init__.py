@@ -15,6 +15,4 @@ if TYPE_CHECKING:
     from rocm_guide.observe.debugging.wrong.compare import first_difference
     from rocm_guide.observe.debugging.wrong.nans import nan_origin
 
-__all__ = ["first_difference", "nan_origin"]
-
-__getattr__, __dir__ = lazy_names(__name__, "compare", "nans")
+__getattr__, __dir__ = lazy_names(__name__)

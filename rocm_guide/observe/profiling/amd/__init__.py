@@ -17,6 +17,4 @@ if TYPE_CHECKING:
     from rocm_guide.observe.profiling.amd.counters import COUNTERS, describe_counter
     from rocm_guide.observe.profiling.amd.reader import read_profile, roofline_rows
 
-__all__ = ["COUNTERS", "describe_counter", "read_profile", "roofline_rows"]
-
-__getattr__, __dir__ = lazy_names(__name__, "reader", "counters")
+__getattr__, __dir__ = lazy_names(__name__)

@@ -31,18 +31,4 @@ if TYPE_CHECKING:
         summarize,
     )
 
-__all__ = [
-    "NestedProfilerError",
-    "TraceError",
-    "TraceSummary",
-    "check_kernels",
-    "compare_traces",
-    "iter_events",
-    "only_profiler",
-    "record",
-    "record_block",
-    "replaced_kernels",
-    "summarize",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, "recording", "events", "summary")
+__getattr__, __dir__ = lazy_names(__name__)
