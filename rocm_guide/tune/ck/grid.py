@@ -54,8 +54,7 @@ class Launch:
 
 
 def estimated_registers(instance: GemmInstance) -> int:
-    """Estimate the registers of a lane, before compiling:
-    accumulators, the loads under way, fragments from LDS, and 20 more.
+    """Estimate the registers of a lane: accumulators, the loads under way, fragments from LDS, and 20 more.
 
     For the presets within 45 of what the compiler takes; the assembly has the number. CK's kernel cannot have more than
     ``MAX_REGISTERS``, half of what the chip allows: what is more is spilled.
@@ -120,13 +119,11 @@ class Prediction:
     @property
     def limit(self) -> str:
         """Return which of the five decides."""
-        parts = {n: getattr(self, n) for n in ("matrix", "lds", "l1", "turns", "memory")}
-        return max(parts, key=lambda n: parts[n])
+        return max(("matrix", "lds", "l1", "turns", "memory"), key=lambda n: float(getattr(self, n)))
 
 
 def predict(instance: GemmInstance, problem: Problem, vgprs: int | None = None) -> Prediction:
-    """Predict the time on an MI300X by a stated model, from the specification:
-    a prediction to rank instances, not a measurement.
+    """Predict the time on an MI300X by a stated model, from the specification, to rank instances; no measurement.
 
     The busiest unit does its workgroups; matrix cores, LDS and L1 work side by side at their peaks, as far as the
     resident waves cover the four SIMDs. Caches hold what workgroups share.
