@@ -89,9 +89,7 @@ def checks_as_dict(checks: Sequence[Check]) -> dict[str, object]:
 
 
 def _libraries_in_one_line(checks: Sequence[Check], needs: Sequence[str]) -> Check:
-    """Return the library checks of a preflight folded together:
-    all as pinned, or which differ, or which are missing.
-    """
+    """Return the library checks of a preflight folded together: all as pinned, or those that differ or are missing."""
     missing = [c for c in checks if c.status == "FAIL"]
     odd = [c for c in checks if c.status == "WARN"]
     if missing:

@@ -76,7 +76,6 @@ class ToolOutput:
     real: bool
 
     def __str__(self) -> str:
-        """Return the text below a line that says where it comes from."""
         origin = "printed by this machine" if self.real else "SAMPLE of what an MI300X prints (no AMD GPU here)"
         return f"$ {self.command}    [{origin}]\n{self.text.rstrip()}"
 

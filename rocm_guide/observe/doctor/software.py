@@ -139,12 +139,8 @@ def torch_facts() -> dict[str, Any]:
             props = torch.cuda.get_device_properties(i)
             arch = getattr(props, "gcnArchName", f"sm_{props.major}{props.minor}")
             devices.append({"name": props.name, "arch": arch.split(":")[0], "memory": props.total_memory})
-    return {
-        "version": torch.__version__,
-        "hip": getattr(torch.version, "hip", None),
-        "cuda": torch.version.cuda,
-        "devices": devices,
-    }
+    builds = {"hip": getattr(torch.version, "hip", None), "cuda": torch.version.cuda}
+    return {"version": torch.__version__, **builds, "devices": devices}
 
 
 def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
@@ -186,8 +182,7 @@ def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
 
 
 def torch_on_disk(timeout: float) -> dict[str, Any]:
-    """Return :func:`torch_facts` of a machine without a GPU, for a tenth of the time:
-    torch's libraries load, none is asked.
+    """Return :func:`torch_facts` where there is no GPU, in a tenth of the time: torch's libraries load, none is asked.
 
     Where they do not load this simply, torch itself is asked what is wrong.
     """
@@ -267,8 +262,7 @@ def check_rocm_tools(timeout: float = 20) -> list[Check]:
 
 
 def check_memory(available: int, total: int) -> Check:
-    """Check that there is memory for the largest notebook:
-    4 GiB is the bound that every one of them keeps at tiny scale.
+    """Check that there is memory for the largest notebook; at tiny scale every one of them stays within 4 GiB.
 
     >>> check_memory(1 * 2**30, 8 * 2**30).status
     'FAIL'

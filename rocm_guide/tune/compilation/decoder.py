@@ -95,7 +95,7 @@ class Decoder:
 
     ``cache`` is ``static`` (full size from the start) or ``dynamic`` (one longer at every step). ``mode`` is None
     (eager) or a torch.compile mode: ``default``, ``reduce-overhead`` (records the launches as one GPU graph),
-    ``max-autotune``. Prefill stays eager: prompts have many lengths.
+    ``max-autotune``. Prefill stays eager: prompts have many lengths. Another cache is a GuideError.
 
     >>> from transformers import LlamaConfig, LlamaForCausalLM
     >>> import torch
@@ -118,11 +118,6 @@ class Decoder:
         fullgraph: bool = True,
         dynamic: bool | None = False,
     ) -> None:
-        """Make the decoder.
-
-        Raises:
-            GuideError: unknown cache.
-        """
         import torch
 
         if cache not in ("static", "dynamic"):

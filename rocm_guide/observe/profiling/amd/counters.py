@@ -24,10 +24,7 @@ COUNTERS: Mapping[str, tuple[str, str]] = {
     "GRBM_GUI_ACTIVE": ("cycles", "cycles in which the GPU had work: the denominator of most percentages"),
     "SQ_WAVES": ("waves", "waves launched; times 64 it is the number of work items"),
     "SQ_BUSY_CYCLES": ("cycles", "cycles in which a shader sequencer had a wave"),
-    "SQ_BUSY_CU_CYCLES": (
-        "quad-cycles",
-        "cycles in which a CU had a wave; few of them: the grid is too small",
-    ),
+    "SQ_BUSY_CU_CYCLES": ("quad-cycles", "cycles in which a CU had a wave; few of them: the grid is too small"),
     "SQ_WAVE_CYCLES": ("quad-cycles", "wave-cycles; divided by busy cycles it is the average occupancy"),
     "SQ_WAIT_ANY": ("quad-cycles", "wave-cycles spent waiting for anything; high means latency is not hidden"),
     "SQ_WAIT_INST_ANY": ("quad-cycles", "wave-cycles spent waiting to issue an instruction"),
@@ -176,14 +173,10 @@ class RooflinePoint:
 def place(
     name: str, duration_ns: float, counters: Mapping[str, float], *, gpu: str = "MI300X", dtype: str = "bf16"
 ) -> RooflinePoint:
-    """Put a dispatch under the roofline of a GPU.
+    """Put a dispatch, its time and counters, under the roofline of a GPU.
 
     Args:
-        name: the kernel.
-        duration_ns: its time.
-        counters: as :class:`~rocm_guide.observe.profiling.amd.rocprof_csv.Dispatch` holds them, from the same dispatch.
-        gpu: a name of :data:`cdna.predict.specs.GPUS`, in any case of letters.
-        dtype: whose peak is the roof.
+        gpu: a name of :data:`cdna.predict.specs.GPUS`, in any case of letters; ``dtype`` whose peak is the roof.
 
     Raises:
         GuideError: unknown GPU or type, counters missing, or a time that is not positive.
