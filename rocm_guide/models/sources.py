@@ -25,12 +25,7 @@ _SPECS = (
 
 
 def checked_source(spec: str, wanted: str | None = "config.json") -> str:
-    """Return ``spec`` if it can be a hub id, or is a folder (or data file) with what is needed;
-    else an error with the fix.
-
-    Args:
-        wanted: the file that makes a folder a model; None for a data set.
-    """
+    """Return ``spec`` if it can be a hub id, a folder with ``wanted`` in it, or a data file where that is None."""
     if spec in REAL and wanted:
         return real_source(spec)
     try:
@@ -116,8 +111,6 @@ def with_ready_kernel(recipe: Mapping[str, Any]) -> dict[str, Any]:
     'gptq_torch'
     >>> with_ready_kernel({"quant_method": "gptq", "backend": "gptq_marlin"})["backend"]
     'gptq_marlin'
-    >>> with_ready_kernel({"quant_method": "bitsandbytes"})
-    {'quant_method': 'bitsandbytes'}
     """
     kernel = READY_KERNELS.get(str(recipe.get("quant_method")))
     if kernel is None or recipe.get("backend") not in (None, "auto"):

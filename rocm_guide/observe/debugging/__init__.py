@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: MIT
 """It crashed (``faults``), or it is wrong (``wrong``).
 
-In reading order:
-
-- ``examples``: Examples for notebook 41: a faulting kernel's report and code object, and modules that are wrong on
-  purpose.
+In reading order: ``examples``.
 """
 
 from typing import TYPE_CHECKING

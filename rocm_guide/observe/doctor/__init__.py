@@ -1,14 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Is this machine ready for the course?
 
-In reading order:
-
-- ``software``: The single checks behind `rocm-guide doctor`: each looks at one thing and says what to do about it.
-- ``own_folders``: Libraries that lie in folders of their own: which, where, and how they get there.
-- ``diagnosis``: Is this machine ready for the course? `preflight()` for notebooks, `diagnose()` for `rocm-guide
-  doctor`.
-- ``first_look``: The first commands on a new machine: their output if the tool is there, else a sample that is
-  labelled as one.
+In reading order: ``software``, ``own_folders``, ``diagnosis``, ``first_look``.
 """
 
 from typing import TYPE_CHECKING

@@ -40,9 +40,6 @@ def pins() -> dict[str, str]:
 
     They are read from ``constraints.txt``, which ships inside the package. A copy of this helper has no such file
     beside it and gets an empty answer: nothing is pinned there.
-
-    >>> "torch" in pins()
-    True
     """
     try:
         text = resources.files("rocm_guide").joinpath("data", "constraints.txt").read_text()
@@ -53,11 +50,7 @@ def pins() -> dict[str, str]:
 
 
 def check_python() -> Check:
-    """Check for Python 3.11, 3.12 or 3.13: what the pinned libraries have wheels for.
-
-    >>> check_python().name
-    'python'
-    """
+    """Check for Python 3.11, 3.12 or 3.13: what the pinned libraries have wheels for."""
     version = ".".join(map(str, sys.version_info[:3]))
     if (3, 11) <= sys.version_info[:2] <= (3, 13):
         return Check("OK", "python", version)
@@ -126,11 +119,7 @@ def _named_by_torch(requirement: str) -> bool:
 
 
 def torch_facts() -> dict[str, Any]:
-    """Return what torch sees, as plain data: version, ROCm or CUDA build, devices with their memory in bytes.
-
-    >>> sorted(torch_facts())
-    ['cuda', 'devices', 'hip', 'version']
-    """
+    """Return what torch sees, as plain data: version, ROCm or CUDA build, devices with their memory in bytes."""
     import torch
 
     devices = []
@@ -204,11 +193,7 @@ def torch_on_disk(timeout: float) -> dict[str, Any]:
 
 
 def gpu_nodes() -> list[Path]:
-    """Return the device files through which torch reaches a GPU (AMD, NVIDIA, either one under Windows) that are here.
-
-    >>> all(node.exists() for node in gpu_nodes())
-    True
-    """
+    """Return the device files that are here through which torch reaches a GPU: AMD, NVIDIA, either under Windows."""
     return [p for p in map(Path, ("/dev/kfd", "/dev/nvidiactl", "/dev/dxg")) if p.exists()]
 
 
@@ -300,11 +285,7 @@ def check_cache(folder: Path) -> Check:
 
 
 def check_disk(folder: Path) -> Check:
-    """Check the free space on the disk of ``folder`` (or of its nearest parent that exists).
-
-    >>> check_disk(Path("/")).name
-    'disk'
-    """
+    """Check the free space on the disk of ``folder`` (or of its nearest parent that exists)."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
@@ -316,11 +297,7 @@ def check_disk(folder: Path) -> Check:
 
 
 def check_host() -> list[Check]:
-    """Return the CPU with what it can compute, and the operating system with its C library: what a report has to name.
-
-    >>> [check.name for check in check_host()]
-    ['cpu', 'system']
-    """
+    """Return the CPU with what it can compute, and the operating system with its C library, for a report."""
     facts = host_facts()
     features = ", ".join(facts["features"]) or "none of those that kernels ask for"
     cpu = f"{facts['cpu']} ({facts['arch']}), {facts['cores']} cores; {features}"

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Profiles: where the time goes. The rooms inside: ``torch_trace`` reads torch.profiler, ``amd`` reads AMD's profilers.
 
-In reading order:
-
-- ``bandwidth``: Memory bandwidth of the machine at hand: read, write, copy and triad, on a CPU or a GPU.
-- ``examples``: Examples for notebook 40: a planted bottleneck, and where the recorded traces lie.
+In reading order: ``bandwidth``, ``examples``.
 """
 
 from typing import TYPE_CHECKING

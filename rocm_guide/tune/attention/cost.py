@@ -11,14 +11,7 @@ from rocm_guide.common.base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "SlowMemory",
-    "attention_flops",
-    "flash_traffic",
-    "saved_for_backward",
-    "standard_traffic",
-    "visible_tiles",
-]
+__all__ = ["SlowMemory", "attention_flops", "flash_traffic", "saved_for_backward", "standard_traffic", "visible_tiles"]
 
 
 class SlowMemory:
@@ -47,7 +40,6 @@ class SlowMemory:
 
     @property
     def total(self) -> int:
-        """Bytes both ways."""
         return self.loaded + self.stored
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""A picture for each idea of an instance, drawn from its parameters: tiles, loads, LDS, the epilogue. Notebook 36."""
+"""A picture for each idea of an instance, drawn from its parameters: tiles, loads, LDS, the epilogue. Notebook 36.
+
+Each refuses an instance that breaks a rule, as :func:`rocm_guide.tune.ck.rules.require` does.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,7 @@ def _label(ax: Axes, x: float, y: float, text: str, size: float, **more: Any) ->
 
 
 def draw_tiles(instance: GemmInstance, problem: Problem) -> Figure:
-    """Draw the way from E to tiles of workgroups, on to waves, and on to the lanes of one matrix instruction.
-
-    Raises:
-        CkError: a rule is broken.
-    """
+    """Draw the way from E to tiles of workgroups, on to waves, and on to the lanes of one matrix instruction."""
     require(instance, problem)
     i = instance
     m, n, _ = i.padded(problem)
@@ -98,9 +97,6 @@ def draw_loads(instance: GemmInstance, rows: int = 16) -> Figure:
     """Draw which thread loads which elements of the tiles of A and of B in one turn: a box is one load of one thread.
 
     Only the first ``rows`` rows (or columns, of a B by columns) of a tile are shown.
-
-    Raises:
-        CkError: a rule is broken.
     """
     require(instance)
     i = instance
@@ -130,9 +126,6 @@ def draw_lds(instance: GemmInstance, rows: int = 10) -> Figure:
 
     A line of the picture is 128 bytes: the 32 banks of 4 bytes. Colours are planes K0; a box holds K1 neighbours along
     K of one row m. Shown is where the first ``rows`` rows of each plane begin.
-
-    Raises:
-        CkError: a rule is broken.
     """
     require(instance)
     i = instance
@@ -165,9 +158,6 @@ def draw_epilogue(instance: GemmInstance, rows: int = 16, columns: int = 64) -> 
 
     Left, a lane holds four rows of one column, so its neighbours in a row belong to other lanes. Right, a thread has
     a piece of a row, and stores it with one instruction.
-
-    Raises:
-        CkError: a rule is broken.
     """
     require(instance)
     i = instance

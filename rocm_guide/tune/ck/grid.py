@@ -46,11 +46,9 @@ class Launch:
         return self.groups / (self.most * self.units)
 
     def __str__(self) -> str:
-        """Return one line."""
-        return (
-            f"{self.groups} workgroups on {self.units} units: up to {self.most} each, {self.resident} at once; "
-            f"{self.busy:.0%} of the units' time is used, {self.useful:.0%} of the arithmetic is not padding"
-        )
+        said = f"{self.groups} workgroups on {self.units} units: up to {self.most} each, {self.resident} at once"
+        used = f"{self.busy:.0%} of the units' time is used, {self.useful:.0%} of the arithmetic is not padding"
+        return f"{said}; {used}"
 
 
 def estimated_registers(instance: GemmInstance) -> int:
@@ -103,7 +101,6 @@ class Prediction:
 
     @property
     def seconds(self) -> float:
-        """The predicted time."""
         return max(self.matrix, self.lds, self.l1, self.turns, self.memory) + START
 
     @property
@@ -144,11 +141,8 @@ def predict(instance: GemmInstance, problem: Problem, vgprs: int | None = None) 
     simds = min(1.0, together * i.waves / spec.simds)
     clock = mhz * 1e6
     turns = k // i.KPerBlock * -(-grid.most // together)
-    once = (
-        p.M * p.K * BYTES[i.ADataType]
-        + p.K * p.N * BYTES[i.BDataType]
-        + p.M * p.N * (BYTES[i.EDataType] + sum(BYTES[d] for d in i.DsDataType))
-    )
+    once = p.M * p.K * BYTES[i.ADataType] + p.K * p.N * BYTES[i.BDataType]
+    once += p.M * p.N * (BYTES[i.EDataType] + sum(BYTES[d] for d in i.DsDataType))
     return Prediction(
         matrix=2 * m * n * k * share / (per_clock * clock) / simds,
         lds=(moved.lds_reads + moved.lds_writes) * share / (LDS_BYTES * clock),

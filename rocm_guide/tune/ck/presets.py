@@ -71,11 +71,7 @@ DOCUMENT_RUN = b_by_rows(
 
 #: CK's example/01_gemm/gemm_xdl_fp16.cpp of November 2025: 16 x 16 matrix instructions, 8 x 4 of them for each wave.
 EXAMPLE_TODAY = DOCUMENT_RUN.but(
-    MPerXDL=16,
-    NPerXDL=16,
-    MXdlPerWave=8,
-    NXdlPerWave=4,
-    CDEBlockTransferScalarPerVector_NPerBlock=4,
+    MPerXDL=16, NPerXDL=16, MXdlPerWave=8, NXdlPerWave=4, CDEBlockTransferScalarPerVector_NPerBlock=4
 )
 
 _INT8: dict[str, Any] = {

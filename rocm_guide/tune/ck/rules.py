@@ -55,7 +55,6 @@ class Refusal:
     by_ck: bool = True
 
     def __str__(self) -> str:
-        """Return one line."""
         own = "" if self.by_ck else ", not checked by CK"
         fix = f"; {self.fix} would do" if self.fix else ""
         return f"{self.parameter}={self.value}: {self.rule} ({self.file}{own}){fix}"

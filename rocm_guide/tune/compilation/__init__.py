@@ -1,14 +1,7 @@
 # SPDX-License-Identifier: MIT
 """torch.compile: a decoder, the kernels that inductor writes, its knobs.
 
-In reading order:
-
-- ``decoder``: Compile a language model's decoding step, and count what the compiler did: graphs, breaks, kernels,
-  recompilations.
-- ``divergence``: Does the compiled model write the same text, and if not: was the choice between two tokens open?
-- ``inductor``: The Triton kernels that inductor writes for MI300X, made and compiled on a machine without a GPU.
-- ``knobs``: The switches of inductor (torch.compile's code generator) that the ROCm LLM guide names, as one table to
-  toggle.
+In reading order: ``decoder``, ``divergence``, ``inductor``, ``knobs``.
 """
 
 from typing import TYPE_CHECKING

@@ -150,10 +150,8 @@ class Decoder:
         import torch
 
         if ids.shape[0] != self.batch or ids.shape[1] + new_tokens > self.max_length:
-            raise GuideError(
-                f"batch {ids.shape[0]}, {ids.shape[1]} + {new_tokens} tokens: this decoder is for batch {self.batch} "
-                f"and {self.max_length} tokens"
-            )
+            ours = f"this decoder is for batch {self.batch} and {self.max_length} tokens"
+            raise GuideError(f"batch {ids.shape[0]}, {ids.shape[1]} + {new_tokens} tokens: {ours}")
         tokens = []
         with torch.no_grad():
             past = self._fresh_cache()

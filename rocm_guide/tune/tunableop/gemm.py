@@ -108,7 +108,6 @@ class Gemm:
 
     @property
     def tuned(self) -> bool:
-        """True when a solution is named."""
         return self.solution is not None
 
     def untuned(self) -> Gemm:
@@ -148,9 +147,8 @@ def parse_gemm(line: str) -> Gemm:
     body, mark, blas = line.partition(_BLAS_PARAMS)
     columns = body.split(",")
     if not 2 <= len(columns) <= 4:
-        raise TunableFileError(
-            f"{line[:60]!r}: {len(columns)} columns; a line has operator,parameters[,solution[,time]]"
-        )
+        form = "a line has operator,parameters[,solution[,time]]"
+        raise TunableFileError(f"{line[:60]!r}: {len(columns)} columns; {form}")
     op = _OP.fullmatch(columns[0])
     if op is None:
         raise TunableFileError(f"{columns[0][:60]!r}: not a TunableOp operator such as GemmTunableOp_float_NN")

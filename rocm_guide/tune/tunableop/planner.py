@@ -40,12 +40,10 @@ class PlannedGemm:
 
     @property
     def calls(self) -> int:
-        """Calls in all."""
         return self.prefill + self.decode
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of all calls."""
         return self.calls * self.gemm.flops
 
 
@@ -91,7 +89,6 @@ class Plan:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the whole workload."""
         return sum(entry.flops for entry in self.gemms.values())
 
 

@@ -44,12 +44,7 @@ def call_seconds(
 
 
 def tuning_seconds(
-    gemms: Iterable[Gemm],
-    *,
-    candidates: int = 1500,
-    budget_ms: float = 30.0,
-    iterations: int = 100,
-    **machine: float,
+    gemms: Iterable[Gemm], *, candidates: int = 1500, budget_ms: float = 30.0, iterations: int = 100, **machine: float
 ) -> tuple[float, float]:
     """Return the lowest and highest seconds that tuning these products takes; ``machine`` goes to :func:`call_seconds`.
 

@@ -296,14 +296,6 @@ def read_report(path: str | os.PathLike[str]) -> AgentReport:
 
     Raises:
         FaultError: missing, or not a report.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from rocm_guide.observe.debugging.examples import fault_sample
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     report = read_report(fault_sample(Path(folder))[0])
-    >>> report.kernel, report.faulting[0].reasons
-    ('scale_rows', ('MEMORY_VIOLATION',))
     """
     try:
         return parse_report(read_regular(path, LARGEST_TEXT).decode("utf-8", "replace").split("\n"), str(path))

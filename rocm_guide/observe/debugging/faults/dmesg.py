@@ -344,14 +344,6 @@ def read_log(path: str | os.PathLike[str]) -> list[LogFault]:
 
     Raises:
         FaultError: the file cannot be read.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "dmesg.txt"
-    ...     _ = file.write_text("[ 9.1] amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!\\n")
-    ...     [(f.kind, f.device) for f in read_log(file)]
-    [('reset', '0000:c1:00.0')]
     """
     try:
         return scan_log(read_regular(path, LARGEST_TEXT).decode("utf-8", "replace").split("\n"))

@@ -82,7 +82,6 @@ def lane_addresses(wave: Wave, text: str) -> dict[int, int]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Return mnemonic and operands."""
     op, _, args = text.strip().partition(" ")
     return op, args
 

@@ -146,7 +146,6 @@ def nan_origin(
 
 
 def _common(one: str, other: str) -> str:
-    """Return the innermost module that contains both."""
     inside = []
     for a, b in zip(one.split(".")[:-1], other.split(".")[:-1], strict=False):
         if a != b:

@@ -81,13 +81,6 @@ def table_rows(path: Path) -> Iterator[Row]:
 
     Raises:
         TraceError: missing, not a table, or a row that has more or fewer cells than the header.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as d:
-    ...     file = Path(d) / "a.csv"
-    ...     _ = file.write_text("Name,Calls\\ngemm,3\\n")
-    ...     [row.cells for row in table_rows(file)]
-    [{'Name': 'gemm', 'Calls': '3'}]
     """
     name = str(path)
     with open_text(path) as stream:

@@ -68,8 +68,6 @@ def module_place(path: str, cls: str, parent: str = "other", *, linear: bool | N
         parent: the place of the module around it.
         linear: whether it multiplies by a weight matrix; by default decided from the class name.
 
-    >>> module_place("self_attn", "LlamaAttention")
-    'attention'
     >>> module_place("q_proj", "Linear", parent="attention")
     'attention GEMMs'
     >>> module_place("fc1", "Linear", parent="other")  # OPT has no module around its two MLP layers

@@ -213,12 +213,8 @@ def compare_traces(a: TraceSummary, b: TraceSummary, *, by: str = "slice") -> li
             for k in s.kernels:
                 table[k.name] = table.get(k.name, 0.0) + k.total_us
         elif by == "total":
-            table = {
-                "span": s.span_us,
-                "busy": s.busy_us,
-                "idle": s.idle_us,
-                "idle, waiting for a launch": s.launch_idle_us,
-            }
+            table = {"span": s.span_us, "busy": s.busy_us, "idle": s.idle_us}
+            table["idle, waiting for a launch"] = s.launch_idle_us
         else:
             raise GuideError(f"by={by!r}: choose slice, kernel or total")
         tables.append({name: us / max(1, s.steps) for name, us in table.items()})
@@ -247,7 +243,6 @@ class KernelCheck:
     instead: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return the line that a reader wants."""
         if self.used:
             return str(Check("OK", f"{self.what}:", self.found[0][:80]))
         instead = ", ".join(n[:50] for n in self.instead) or "nothing like it"
