@@ -111,6 +111,8 @@ def with_ready_kernel(recipe: Mapping[str, Any]) -> dict[str, Any]:
     'gptq_torch'
     >>> with_ready_kernel({"quant_method": "gptq", "backend": "gptq_marlin"})["backend"]
     'gptq_marlin'
+    >>> with_ready_kernel({"quant_method": "bitsandbytes"})
+    {'quant_method': 'bitsandbytes'}
     """
     kernel = READY_KERNELS.get(str(recipe.get("quant_method")))
     if kernel is None or recipe.get("backend") not in (None, "auto"):

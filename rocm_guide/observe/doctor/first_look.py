@@ -41,7 +41,6 @@ def tool_output(tool: str, *, arguments: Sequence[str] | None = None, timeout: f
     """Run ``amd-smi``, ``rocm-smi`` or ``rocminfo`` and give its output, or the labelled sample if that fails.
 
     Args:
-        tool: the name of the command.
         arguments: other arguments than the usual ones; they only matter where the tool is installed.
         timeout: seconds to wait; a driver that hangs must not hang us.
 

@@ -134,13 +134,8 @@ def apply_settings(
 ) -> list[Outcome]:
     """Make the settings, each saved before it is changed.
 
-    A setting that fails does not stop the others; what it was is forgotten again if it did not change.
-
-    Args:
-        settings: from :func:`~rocm_guide.observe.system.machine.wanted_settings`.
-        machine: where.
-        state: the file for the previous values.
-        dry_run: say what would be done, change nothing, write nothing.
+    A setting that fails does not stop the others; what it was is forgotten again if it did not change. A ``dry_run``
+    says what would be done. ``state`` is the file for the previous values.
 
     Raises:
         SystemSettingError: the state file cannot be read or written, or another run is under way.
@@ -196,9 +191,6 @@ def reset_settings(
 
     Args:
         settings: those that exist on this machine, whatever their ``wanted``; matched with the state by key.
-        machine: where.
-        state: the file that :func:`apply_settings` wrote.
-        dry_run: say what would be done, change nothing.
         force: also restore what somebody else has changed since.
 
     Raises:

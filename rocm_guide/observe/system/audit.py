@@ -16,9 +16,6 @@ def check_numa(machine: Machine | None = None) -> Check:
 
     It also helps some programs on the processor, so the advice is to measure both.
 
-    Args:
-        machine: the real one by default.
-
     Source: "AMD Instinct MI300X system optimization",
     https://instinct.docs.amd.com/projects/amdgpu-docs/en/latest/system-optimization/mi300x.html.
     """
@@ -146,16 +143,10 @@ def affinity_hints(m: Machine) -> list[Check]:
 
 
 def check_system(machine: Machine | None = None) -> list[Check]:
-    """Run every check, in the order in which they matter.
-
-    Args:
-        machine: the real one by default.
+    """Run every check of a machine, this one by default, in the order in which they matter.
 
     Source: "AMD Instinct MI300X system optimization",
     https://instinct.docs.amd.com/projects/amdgpu-docs/en/latest/system-optimization/mi300x.html.
-
-    >>> [c.name for c in check_system()][:2]
-    ['numa', 'kernargs']
     """
     m = machine or Machine()
     rows = [check_numa(m), *_kernel_arguments(m), *_boot(m), *_hugepages(m)]

@@ -51,7 +51,6 @@ def nan_origin(
     """Return the first module whose output is not finite although its inputs are.
 
     Args:
-        model: a ``torch.nn.Module``.
         inputs: keyword arguments, or positional ones.
         loss: makes a scalar of the model's output; when given, gradients are followed too, backwards. The gradients
             of the parameters are left as they were found.

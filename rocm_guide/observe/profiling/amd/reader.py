@@ -102,12 +102,6 @@ def read_profile(path: str | os.PathLike[str]) -> RocprofReport:
 
     Raises:
         TraceError: missing, damaged, or a kind that another command reads (the message names it).
-
-    >>> read_profile("no.csv")
-    Traceback (most recent call last):
-        ...
-    rocm_guide.observe.profiling.torch_trace.events.TraceError: no.csv: cannot be opened (No such file or directory); \
-check the path
     """
     path = Path(path)
     if path.is_dir():

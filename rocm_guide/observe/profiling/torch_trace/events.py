@@ -200,12 +200,6 @@ def iter_events(path: str | os.PathLike[str], header: dict[str, Any] | None = No
 
     Raises:
         TraceError: missing, cut short, or not a trace.
-
-    >>> list(iter_events("missing.json"))
-    Traceback (most recent call last):
-        ...
-    rocm_guide.observe.profiling.torch_trace.events.TraceError: missing.json: cannot be opened (No such file or \
-directory); check the path
     """
     with open_text(path) as stream:
         yield from iter_text_events(stream, str(path), header)

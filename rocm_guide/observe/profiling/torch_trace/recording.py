@@ -30,15 +30,6 @@ def only_profiler(what: str) -> Iterator[None]:
 
     Raises:
         NestedProfilerError: at the place in the program that starts the second one.
-
-    >>> import torch
-    >>> with only_profiler("train.py"), torch.profiler.profile():
-    ...     pass
-    Traceback (most recent call last):
-        ...
-    rocm_guide.observe.profiling.torch_trace.recording.NestedProfilerError: train.py starts a torch \
-profiler itself, and a process can have only one: run it without rocm-guide trace record, then rocm-guide trace \
-summary on the file that it writes
     """
     from torch.autograd import profiler
 

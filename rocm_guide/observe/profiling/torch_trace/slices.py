@@ -121,10 +121,7 @@ def kernel_slice(name: str, place: str = "") -> str:
 
 
 def module_slices(model: Any) -> dict[str, str]:
-    """Return the place of every module of a model, by its dotted path.
-
-    Args:
-        model: a ``torch.nn.Module``, on any device, meta included.
+    """Return the place of every module of a model, by its dotted path; on any device, meta included.
 
     >>> import torch
     >>> block = torch.nn.ModuleDict({"self_attn": torch.nn.ModuleDict({"q_proj": torch.nn.Linear(4, 4)}),

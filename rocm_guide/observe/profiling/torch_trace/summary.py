@@ -262,7 +262,6 @@ def check_kernels(
     Raises:
         GuideError: an expression that does not compile.
 
-    >>> from rocm_guide.observe.profiling.torch_trace.summary import KernelTime
     >>> def summary(*names):
     ...     rows = tuple(KernelTime(n, "attention", 1, 5.0, 5.0, 5.0, 0.5) for n in names)
     ...     return TraceSummary("t", "cpu", "", 1, 10, 10, 0, 0, 10, 2, rows, {}, (), 0)
@@ -287,7 +286,6 @@ def replaced_kernels(a: TraceSummary, b: TraceSummary) -> dict[str, tuple[tuple[
 
     A new library, another dtype or a missing environment variable shows up here before it shows up in the time.
 
-    >>> from rocm_guide.observe.profiling.torch_trace.summary import KernelTime
     >>> def summary(name):
     ...     row = KernelTime(name, "attention", 1, 5.0, 5.0, 5.0, 1.0)
     ...     return TraceSummary("t", "gpu", "", 1, 5, 5, 0, 0, 5, 1, (row,), {}, (), 0)
