@@ -179,14 +179,31 @@ class LibraryFolder:
 
 
 #: Every library that lies in a folder of its own. A new one needs a row here and its name in the Makefile.
+#: Each text in one expression: a copy of what needs it carries it along.
 OWN_FOLDERS = {
-    name: LibraryFolder(
-        name, shown, needed_by, files("rocm_guide").joinpath(f"data/{name}.txt").read_text("utf-8"), cached
-    )
-    for name, shown, needed_by, cached in (
-        ("quantization", ("gptqmodel", "bitsandbytes"), "notebooks 10 to 14", False),
-        ("torchtune", ("torchtune", "torchao"), "notebook 06", True),
-        ("evaluation", ("lm-eval", "sacrebleu"), "notebook 08", True),
+    folder.name: folder
+    for folder in (
+        LibraryFolder(
+            name="quantization",
+            listed=files("rocm_guide").joinpath("data", "quantization.txt").read_text("utf-8"),
+            shown=("gptqmodel", "bitsandbytes"),
+            needed_by="notebooks 10 to 14",
+            in_cache=False,
+        ),
+        LibraryFolder(
+            name="torchtune",
+            listed=files("rocm_guide").joinpath("data", "torchtune.txt").read_text("utf-8"),
+            shown=("torchtune", "torchao"),
+            needed_by="notebook 06",
+            in_cache=True,
+        ),
+        LibraryFolder(
+            name="evaluation",
+            listed=files("rocm_guide").joinpath("data", "evaluation.txt").read_text("utf-8"),
+            shown=("lm-eval", "sacrebleu"),
+            needed_by="notebook 08",
+            in_cache=True,
+        ),
     )
 }
 
