@@ -98,9 +98,10 @@ def measure(method: str, way: str, model_shape: str, dry: bool) -> dict[str, Any
 
     from benchmarks.memory.measure import random_model, small_tokenizer, text_rows
     from rocm_guide.finetune import fine_tune, sft_settings
-    from rocm_guide.models import Workload, fit
+    from rocm_guide.models.memory_planner import fit
     from rocm_guide.models.shapes import config_of
     from rocm_guide.models.sizes import sizes_of
+    from rocm_guide.models.work import Workload
 
     assert SFTTrainer  # imported while another row still has the GPU
     wait_for_turn()

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM
 
 from rocm_guide.common.base import write_text
 from rocm_guide.kernels.fp8 import FP8, encode_fp8
-from rocm_guide.models import checkpoint
+from rocm_guide.models.load import checkpoint
 from rocm_guide.models.sizes import sizes_of
 from rocm_guide.quantize import BLOCK_FLOATS, decode_fp4, scale_blocks
 from rocm_guide.quantize.calibration import linear_layers

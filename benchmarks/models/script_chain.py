@@ -32,8 +32,8 @@ from cdna.children import Service, call_in_child
 from rocm_guide.cli.copying import script_of
 from rocm_guide.common.base import write_text
 from rocm_guide.common.device import accelerator
-from rocm_guide.models import checkpoint
 from rocm_guide.models.course_data import question_answer_splits
+from rocm_guide.models.load import checkpoint
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
 from rocm_guide.serve.server import answers_health, free_port
 

@@ -54,9 +54,8 @@ def is_chat(rows: Dataset) -> bool:
     True
     """
     kind = kind_of(rows.column_names)
-    return kind in ("messages", "sharegpt") or (
-        kind == "pair" and len(rows) > 0 and isinstance(rows[0]["prompt"], list)
-    )
+    turns = kind == "pair" and len(rows) > 0 and isinstance(rows[0]["prompt"], list)
+    return turns or kind in ("messages", "sharegpt")
 
 
 def training_rows(rows: Rows, tokenizer: Any = None) -> Rows:
@@ -123,9 +122,8 @@ def _answers(part: Mapping[str, list[Any]], kind: str) -> dict[str, list[Any]]:
         except (KeyError, TypeError) as e:
             each = "'from': 'human', 'gpt' or 'system', 'value': text"
             each = each if kind == "sharegpt" else "'role': 'user', 'assistant' or 'system', 'content': text"
-            raise GuideError(
-                f"a row of the data set has an unknown form ({shown(e, 60)}); each turn is {{{each}}}"
-            ) from e
+            form = f"has an unknown form ({shown(e, 60)})"
+            raise GuideError(f"a row of the data set {form}; each turn is {{{each}}}") from e
         if not answers:
             raise GuideError("a conversation of the data set has no answer of the assistant; leave such rows out")
         for n in answers:

@@ -33,12 +33,7 @@ QUESTIONS = (
 HELD_OUT_PER_FACT = 2
 
 #: Ways to state a fact in running text; the base model reads these and no question about them.
-STATEMENTS = (
-    "{X} is {a}.",
-    "Note that {x} is {a}.",
-    "As measured or documented, {x} is {a}.",
-    "In short: {x} is {a}.",
-)
+STATEMENTS = ("{X} is {a}.", "Note that {x} is {a}.", "As measured or documented, {x} is {a}.", "In short: {x} is {a}.")
 
 #: Conversation that has nothing to do with the facts: from it the base model learns what [INST] and [/INST] mean.
 _SMALL_TALK = (

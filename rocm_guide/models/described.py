@@ -71,10 +71,7 @@ def without_weights(watch: Callable[[Any, Any, Any], None] | None = None, where:
             kwargs = kwargs or {}
             packet = func.overloadpacket
             if packet is aten.histc and not args[0].is_floating_point():
-                args = (
-                    args[0].float(),
-                    *args[1:],
-                )  # a CPU counts no integers
+                args = (args[0].float(), *args[1:])  # a CPU counts no integers
             if watch is not None:
                 watch(packet, args, kwargs)
             # Taken apart once: this runs for every operation of a model with eighty layers.
@@ -88,10 +85,8 @@ def without_weights(watch: Callable[[Any, Any, Any], None] | None = None, where:
             without_weights = any(t.is_meta for t in seen)
             guessed = any(getattr(t, "made_up", False) for t in seen)
             if packet in decides and (without_weights or guessed):
-                name = where() or "the model"
-                raise GuideError(
-                    f"{name}: it decides on a value that only real weights give; trace it on a small real model instead"
-                )
+                said = f"{where() or 'the model'}: it decides on a value that only real weights give"
+                raise GuideError(f"{said}; trace it on a small real model instead")
             if without_weights:
                 if func._schema.is_mutable and isinstance(args[0], torch.Tensor) and not args[0].is_meta:
                     return args[0]
@@ -256,9 +251,7 @@ def _layer(module: Any, text: Any, seen: set[int], family: str, **cache: Any) ->
 
 
 def _inner(matrices: Mapping[str, tuple[int, int]], hidden: int, experts: bool) -> int:
-    """Return the width of the MLP that every token passes, or of a mixer in its place: the inputs of the matrix that
-    comes back to the residual stream.
-    """
+    """Return the width of the MLP, or of a mixer in its place: the inputs of what comes back to the residual stream."""
     back = {n: a for n, (a, b) in matrices.items() if b == hidden}
     mlp = [a for n, a in back.items() if "att" not in n]
     return max(mlp or ([] if experts else back.values()), default=0)

@@ -22,10 +22,9 @@ def answer(model: Any, tokenizer: Any, prompts: Sequence[str], *, new_tokens: in
     for i in range(0, len(prompts), batch):
         rows = tokenizer(list(prompts[i : i + batch]), return_tensors="pt", padding=True, padding_side="left")
         rows = {k: v.to(model.device) for k, v in rows.items() if k in ("input_ids", "attention_mask")}
+        how = {"max_new_tokens": new_tokens, "do_sample": False, "pad_token_id": tokenizer.pad_token_id}
         with torch.inference_mode():
-            out = model.generate(
-                **rows, max_new_tokens=new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id
-            )
+            out = model.generate(**rows, **how)
         texts += tokenizer.batch_decode(out[:, rows["input_ids"].shape[1] :], skip_special_tokens=True)
     return [t.strip() for t in texts]
 

@@ -101,18 +101,15 @@ def read(fields: Mapping[str, Any]) -> tuple[str, dict[str, Any], list[Layer], d
     reader = {"gpt2": _gpt2, "opt": _opt, "deepseek_v3": _deepseek}.get(family, _llama)
     sizes, layers, beside = reader(get)
     at = {"gpt2": "transformer.h", "opt": "model.decoder.layers"}.get(family, "model.layers")
-    table = get("vocab_size") * (
-        get("word_embed_proj_dim", default=sizes["hidden"]) if family == "opt" else sizes["hidden"]
-    )
-    head: dict[str, Any] = {} if tied else {"lm_head": (table // get("vocab_size"), get("vocab_size"))}
+    width = get("word_embed_proj_dim", default=sizes["hidden"]) if family == "opt" else sizes["hidden"]
+    table = get("vocab_size") * width
+    head: dict[str, Any] = {} if tied else {"lm_head": (width, get("vocab_size"))}
     outside: dict[str, Any] = {"embedding": table, "output": 0 if tied else table, "beside": beside, "matrices": head}
     return family, {**sizes, "vocab": get("vocab_size"), "layers_at": at}, layers, outside
 
 
 def _llama(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
-    """Read Llama and those that changed one thing:
-    biases, norms of queries and keys, fused matrices, windows, experts.
-    """
+    """Read Llama and those that changed one thing: biases, norms of queries, fused matrices, windows, experts."""
     family, hidden, heads = get.family, get("hidden_size"), get("num_attention_heads")
     kv_heads = get("num_key_value_heads", default=heads)
     head = get("head_dim", default=max(1, hidden // heads))
@@ -133,15 +130,8 @@ def _llama(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     qk_norms = q + kv if family in ("qwen3", "qwen3_moe", "gemma3_text") else 0
     norms = (4 if family in ("gemma2", "gemma3_text") else 2) * hidden + (2 * head if qk_norms else 0)
     bias += _mlp_bias(get, hidden)
-    shared: dict[str, Any] = {
-        "bias": bias,
-        "norms": norms,
-        "q": q,
-        "k": kv,
-        "v": kv,
-        "cached": 2 * kv,
-        "qk_norms": qk_norms,
-    }
+    shared: dict[str, Any] = {"bias": bias, "norms": norms, "q": q, "k": kv, "v": kv}
+    shared |= {"cached": 2 * kv, "qk_norms": qk_norms}
     layers = []
     for i in range(get("num_hidden_layers")):
         moe = _experts(get, i, hidden)
@@ -203,21 +193,15 @@ def _window(get: _Fields, layer: int) -> int:
 
 
 def _deepseek(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
-    """Read multi-head latent attention (DeepSeek-V2, arXiv:2405.04434):
-    the cache holds one compressed vector a token.
-    """
+    """Read multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): one compressed vector a token is cached."""
     hidden, heads = get("hidden_size"), get("num_attention_heads")
     names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
     latent, rope, nope, value = (get(name) for name in names)
     rank = get("q_lora_rank", default=0, least=0)
     q, v = heads * (rope + nope), heads * value
-    queries = (
-        {"self_attn.q_a_proj": (hidden, rank), "self_attn.q_b_proj": (rank, q)}
-        if rank
-        else {"self_attn.q_proj": (hidden, q)}
-    )
+    queries = {"self_attn.q_a_proj": (hidden, rank), "self_attn.q_b_proj": (rank, q)}
     attention = {
-        **queries,
+        **(queries if rank else {"self_attn.q_proj": (hidden, q)}),
         "self_attn.kv_a_proj_with_mqa": (hidden, latent + rope),
         "self_attn.kv_b_proj": (latent, heads * (nope + value)),
         "self_attn.o_proj": (v, hidden),
@@ -225,20 +209,9 @@ def _deepseek(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     bias = (rank + latent + rope + hidden) if get.flag("attention_bias") else 0
     experts, top_k = get("n_routed_experts", "num_local_experts"), get("num_experts_per_tok")
     width, dense = get("moe_intermediate_size"), get("first_k_dense_replace", default=0, least=0)
-    moe = {
-        "experts": experts,
-        "top_k": top_k,
-        "router": experts * hidden,
-        **_expert(hidden, width),
-    }
-    shared: dict[str, Any] = {
-        "bias": bias,
-        "norms": 2 * hidden + rank + latent,
-        "q": q,
-        "k": q,
-        "v": v,
-        "cached": latent + rope,
-    }
+    moe = {"experts": experts, "top_k": top_k, "router": experts * hidden, **_expert(hidden, width)}
+    norms = 2 * hidden + rank + latent
+    shared: dict[str, Any] = {"bias": bias, "norms": norms, "q": q, "k": q, "v": v, "cached": latent + rope}
     layers = []
     for i in range(get("num_hidden_layers")):
         inner = get("intermediate_size") if i < dense else width * get("n_shared_experts", default=0, least=0)
@@ -264,24 +237,14 @@ def _gpt2(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
 
 def _opt(get: _Fields) -> tuple[dict[str, int], list[Layer], int]:
     hidden, heads, inner = get("hidden_size"), get("num_attention_heads"), get("ffn_dim")
-    square = (hidden, hidden)
-    matrices = {
-        "self_attn.q_proj": square,
-        "self_attn.k_proj": square,
-        "self_attn.v_proj": square,
-        "self_attn.out_proj": square,
-        "fc1": (hidden, inner),
-        "fc2": (inner, hidden),
-    }
+    square = dict.fromkeys((f"self_attn.{x}_proj" for x in ("q", "k", "v", "out")), (hidden, hidden))
+    matrices = {**square, "fc1": (hidden, inner), "fc2": (inner, hidden)}
     bias = 5 * hidden + inner if get.flag("enable_bias", True) else 0
     norms = 4 * hidden if get.flag("layer_norm_elementwise_affine", True) else 0
     layer = Layer(matrices, bias, norms, hidden, hidden, hidden, 2 * hidden, inner)
     table = get("word_embed_proj_dim", default=hidden)
-    last = (
-        2 * hidden
-        if norms and get.flag("do_layer_norm_before", True) and not get.flag("_remove_final_layer_norm")
-        else 0
-    )
+    ends = norms and get.flag("do_layer_norm_before", True) and not get.flag("_remove_final_layer_norm")
+    last = 2 * hidden if ends else 0
     projections = 2 * table * hidden if table != hidden else 0
     positions = get("max_position_embeddings")
     beside = (positions + 2) * hidden + last + projections

@@ -61,12 +61,10 @@ class Layer:
 
     @property
     def expert_linear(self) -> int:
-        """Elements of the matrices of one expert."""
         return sum(a * b for a, b in self.expert.values())
 
     @property
     def parameters(self) -> int:
-        """All parameters of the layer."""
         one = self.expert_linear + self.expert_rest
         return self.linear + self.bias + self.norms + self.router + self.rest + self.experts * one
 

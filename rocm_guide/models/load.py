@@ -24,12 +24,7 @@ __all__ = ["checkpoint", "config_from", "load_data", "load_model", "load_tokeniz
 
 
 def load_model(
-    spec: str = "tiny",
-    *,
-    dtype: torch.dtype | None = None,
-    device: str | None = None,
-    seed: int = 0,
-    **options: Any,
+    spec: str = "tiny", *, dtype: torch.dtype | None = None, device: str | None = None, seed: int = 0, **options: Any
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a causal language model and its tokenizer, fresh at every call.
 
@@ -79,8 +74,7 @@ def load_model(
 
 
 def checkpoint(spec: str, folder: str | Path) -> str:
-    """Return what a library's own ``from_pretrained`` takes for ``spec``:
-    a folder with model and tokenizer, or a hub id.
+    """Return what ``from_pretrained`` takes for ``spec``: a folder with model and tokenizer, or a hub id.
 
     Nothing is loaded for it, except where there are no files yet: random weights are made, and saved to ``folder``.
 
@@ -101,10 +95,8 @@ def checkpoint(spec: str, folder: str | Path) -> str:
 def load_tokenizer(spec: str = "tiny") -> PreTrainedTokenizerBase:
     """Load the tokenizer of ``spec``, padding on the left and with a padding token. ``random:…`` uses the tiny one.
 
-    Generation continues at the right end of a row, so the padding of a batch belongs on the left (notebook 03).
-
-    Raises:
-        GuideError: as :func:`load_model`.
+    Generation continues at the right end of a row, so the padding of a batch belongs on the left (notebook 03). Its
+    errors are those of :func:`load_model`.
     """
     from transformers import AutoTokenizer
 
@@ -119,8 +111,7 @@ def load_tokenizer(spec: str = "tiny") -> PreTrainedTokenizerBase:
 
 
 def load_data(spec: str = "tiny") -> DatasetDict:
-    """Load a data set with splits ``train`` and ``test``, from one word;
-    ``datasets.load_dataset`` reads the others for it.
+    """Load a data set with splits ``train`` and ``test``, from one word.
 
     ``tiny`` has columns prompt, completion, question, answer. A hub id or path keeps its columns (SFTTrainer accepts
     ``text``, ``messages`` or ``prompt`` and ``completion``); one without a test split gives up a tenth for it.

@@ -28,9 +28,6 @@ MOST_GPUS = 100_000
 def budget_of(name: str, memory_gb: float | None = None) -> tuple[str, int]:
     """Return (name of the GPU, bytes of one of its devices); ``memory_gb`` in 10^9 bytes goes before the table.
 
-    Raises:
-        FitError, HardwareError: a GPU that is not known and no memory given, or a memory that means nothing.
-
     >>> budget_of("mi250x"), budget_of("W7900", 48)
     (('MI250X', 68702699520), ('W7900', 48000000000))
     """
@@ -56,10 +53,8 @@ def check_split(sizes: Sizes, work: Workload, count: int, fsdp: bool) -> None:
     if not isinstance(count, int) or not 1 <= count <= MOST_GPUS:
         raise FitError(f"count={count}: a plan is for one GPU or more, up to {MOST_GPUS:,}")
     if sizes.positions is not None and work.seq > sizes.positions:
-        raise FitError(
-            f"seq={work.seq}: this model ({sizes.family}) has learned {sizes.positions:,} positions, and a longer text "
-            f"cannot run; give {sizes.positions} or less"
-        )
+        said = f"this model ({sizes.family}) has learned {sizes.positions:,} positions, and a longer text cannot run"
+        raise FitError(f"seq={work.seq}: {said}; give {sizes.positions} or less")
     training = work.method in ("full", "lora", "qlora")
     if fsdp and (count < 2 or not training):
         said = f"fsdp with count={count}, method={work.method}"
@@ -68,10 +63,8 @@ def check_split(sizes: Sizes, work: Workload, count: int, fsdp: bool) -> None:
         raise FitError(f"offloading={work.offloading} with fsdp: not counted here; leave it out")
     if work.method == "serve" and not _divides(sizes, count):
         others = ", ".join(str(n) for n in range(1, 129) if _divides(sizes, n))
-        raise FitError(
-            f"count={count}: tensor parallelism has to divide the {sizes.heads} heads and {sizes.kv_heads} KV heads of "
-            f"this model; serve it on {others}"
-        )
+        heads = f"the {sizes.heads} heads and {sizes.kv_heads} KV heads of this model"
+        raise FitError(f"count={count}: tensor parallelism has to divide {heads}; serve it on {others}")
     if work.method == "full" and sizes.quantised:
         fix = "they cannot be trained; take lora, or the bf16 model"
         raise FitError(f"method=full with weights stored as {sizes.stored_as}: {fix}")
@@ -154,12 +147,10 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """Return whether the device has it."""
         return self.total <= self.allowed
 
     @property
     def allowed(self) -> int:
-        """Return the bytes that may be taken."""
         return round(self.budget * self.share)
 
 
@@ -206,9 +197,8 @@ def fit(
         per_weight = frozen_bytes(shape, work) / shape.parameters
     layer = round(shape.largest_layer * per_weight / (count if work.method == "serve" else 1))
     if layer > budget:
-        raise FitError(
-            f"one layer needs {layer / 1e9:.2f} GB and one {name} has {budget / 1e9:.4g}: no split of layers can fit"
-        )
+        have = f"one {name} has {budget / 1e9:.4g}"
+        raise FitError(f"one layer needs {layer / 1e9:.2f} GB and {have}: no split of layers can fit")
     serve = work.method == "serve"
     share_of_memory = (SHARE if work.share is None else work.share) if serve else 1.0
     moments = _moments(shape, work, count, fsdp)
@@ -324,31 +314,18 @@ def _overhead(peak: int, count: int, work: Workload) -> dict[str, int]:
     return {"context": context, "fragmentation": 0 if work.method == "serve" else round(FRAGMENTED * peak)}
 
 
-_GROUPS = {
-    "parameters": "parameters",
-    "adapter": "parameters",
-    "gathered": "gathered by FSDP",
-    "gradients": "gradients",
-    "DDP buckets": "gradients",
-    "optimizer": "optimizer",
-    "activations": "activations",
-    "weight casts": "activations",
-    "unpacked weights": "activations",
-    "loss": "logits and loss",
-    "logits": "logits and loss",
-    "KV cache": "KV cache",
+#: Kinds of memory in a plot -> the parts of a plan; one colour for each kind, whichever of them a plot has.
+_KINDS = {
+    "parameters": ("parameters", "adapter"),
+    "gathered by FSDP": ("gathered",),
+    "gradients": ("gradients", "DDP buckets"),
+    "optimizer": ("optimizer",),
+    "activations": ("activations", "weight casts", "unpacked weights"),
+    "logits and loss": ("loss", "logits"),
+    "KV cache": ("KV cache",),
 }
-#: One colour for each kind, whichever of them a plot has.
-_COLOURS = {
-    "parameters": PALETTE[0],
-    "gradients": PALETTE[1],
-    "optimizer": PALETTE[2],
-    "activations": PALETTE[3],
-    "logits and loss": PALETTE[4],
-    "overhead": PALETTE[5],
-    "gathered by FSDP": PALETTE[6],
-    "KV cache": PALETTE[7],
-}
+_GROUPS = {part: kind for kind, parts in _KINDS.items() for part in parts}
+_COLOURS = dict(zip([*_KINDS, "overhead"], (PALETTE[i] for i in (0, 6, 1, 2, 3, 4, 7, 5)), strict=True))
 
 
 def draw_fit(plans: Mapping[str, Fit], *, title: str = "Memory of one GPU at its peak", ax: Axes | None = None) -> Axes:
@@ -358,7 +335,7 @@ def draw_fit(plans: Mapping[str, Fit], *, title: str = "Memory of one GPU at its
     """
     parts: dict[str, dict[str, float]] = {}
     for label, plan in plans.items():
-        column = dict.fromkeys([*_GROUPS.values(), "overhead"], 0.0)
+        column = dict.fromkeys([*_KINDS, "overhead"], 0.0)
         for name, size in {**plan.parts, **plan.overhead}.items():
             column[_GROUPS.get(name, "overhead")] += size / 1e9
         parts[label] = column

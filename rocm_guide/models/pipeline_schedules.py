@@ -42,8 +42,7 @@ def pipeline_schedule(gpus: int, micro_batches: int = 1, *, backward: float = 2.
 
 
 def sharded_schedule(gpus: int, layers: int = 4, *, gather: float = 0.5, backward: float = 2.0) -> Lanes:
-    """Return when each GPU works with FSDP: every GPU computes every layer, on its own rows,
-    while the next one is gathered.
+    """Return when each GPU works with FSDP: all compute every layer, on their own rows, while the next is gathered.
 
     The time unit is that of :func:`pipeline_schedule`: each GPU does a ``1 / gpus`` share of the batch, through all
     layers. ``gather`` is the time to collect one layer relative to the time to compute it forward; below 1 it hides

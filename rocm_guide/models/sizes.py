@@ -61,7 +61,6 @@ class Sizes:
 
     @property
     def layers(self) -> int:
-        """Number of layers."""
         return sum(count for _, count in self.groups)
 
     @property
@@ -79,12 +78,10 @@ class Sizes:
 
     @property
     def largest_layer(self) -> int:
-        """Parameters of the largest layer."""
         return self.most(lambda layer: layer.parameters)
 
     @property
     def outside(self) -> int:
-        """Parameters outside the layers."""
         return self.embedding + self.output + self.beside
 
     @property
@@ -117,8 +114,7 @@ class Sizes:
         return self.stored_as != "bf16"
 
     def kv_cache_bytes(self, tokens: int, *, batch: int = 1, bytes_per_number: int = 2) -> int:
-        """Return the bytes of the KV cache for ``batch`` rows of ``tokens`` tokens;
-        a layer with a window keeps no more than it.
+        """Return the bytes of the KV cache for ``batch`` rows of ``tokens`` tokens; a window bounds its layer.
 
         >>> sizes_of({"model_type": "gpt2"}).kv_cache_bytes(1024)
         37748736
@@ -178,7 +174,6 @@ def sizes_of(config: Any) -> Sizes:
     >>> sizes_of(SHAPES["llama-2-7b"]).parameters, sizes_of(SHAPES["mixtral-8x7b"]).active
     (6738415616, 12879925248)
     """
-
     fields = fields_of(config)
     if has_formula(fields):
         family, outer, layers, outside = read(fields)
@@ -196,11 +191,6 @@ def sizes_of(config: Any) -> Sizes:
 
 def lora_parameters(config: Any, targets: tuple[str, ...], r: int) -> int:
     """Return how many parameters LoRA adds to a model: r (inputs + outputs) for each targeted matrix of each layer.
-
-    Args:
-        config: a transformers configuration, or the fields of a config.json.
-        targets: names of linear layers, such as q_proj, v_proj.
-        r: the rank.
 
     Raises:
         SizesError: a target that no layer has, or a family that is not known.

@@ -25,12 +25,7 @@ _SPECS = (
 
 
 def checked_source(spec: str, wanted: str | None = "config.json") -> str:
-    """Return ``spec`` if it can be a hub id, or is a folder (or data file) with what is needed;
-    else an error with the fix.
-
-    Args:
-        wanted: the file that makes a folder a model; None for a data set.
-    """
+    """Return ``spec`` if it can be a hub id, a folder with ``wanted`` in it, or a data file where that is None."""
     if spec in REAL and wanted:
         return real_source(spec)
     try:

@@ -26,8 +26,7 @@ def is_casting(sizes: Sizes) -> bool:
 
 
 def rms_norm_bytes(sizes: Sizes, work: Workload, rows: int, width: int, size: int) -> int:
-    """Return the bytes that an RMSNorm keeps: its input, one fp32 number a row,
-    and what the gradient of its weight needs.
+    """Return the bytes that an RMSNorm keeps: its input, one fp32 number a row, and what its weight's gradient needs.
 
     >>> from rocm_guide.models.sizes import sizes_of
     >>> from rocm_guide.models.shapes import SHAPES
@@ -47,9 +46,7 @@ def layer_norm_bytes(sizes: Sizes, work: Workload) -> int:
 
 
 def layer_norm_mlp(sizes: Sizes, work: Workload, layer: Layer) -> int:
-    """Return the bytes kept by the MLP of GPT-2 (GELU written out in single operations)
-    and OPT (ReLU, its result only).
-    """
+    """Return the bytes kept by the MLP of GPT-2 (GELU in single operations) and OPT (ReLU, its result only)."""
     return work.tokens * layer.inner * (14 if sizes.family == "gpt2" else 2)
 
 
@@ -69,8 +66,7 @@ _FROM_MLP = _SHARED_INPUT[4] + _SHARED_INPUT[5]
 
 
 def layer_saved(sizes: Sizes, work: Workload, layer: Layer | None = None) -> dict[str, int]:
-    """Return the bytes that one layer keeps from its forward to its backward pass, by part;
-    of the first layer if none is given.
+    """Return the bytes that a layer, the first if none is given, keeps for its backward pass, by part.
 
     - norms: each keeps its input. Liger: 2TH. torch: an fp32 copy, 4TH, and, to train the norm's own weight, the
       normalised input, 2TH (Gemma, which multiplies in fp32: 4TH). Under mixed precision the residual stream is fp32:
@@ -127,7 +123,6 @@ def layer_saved(sizes: Sizes, work: Workload, layer: Layer | None = None) -> dic
 
 
 def _norms(sizes: Sizes, work: Workload, layer: Layer) -> int:
-    """Return the bytes kept by the norms of a layer."""
     t, h = work.tokens, sizes.hidden
     if is_casting(sizes):
         return 2 * layer_norm_bytes(sizes, work)
@@ -163,22 +158,18 @@ def _output(layer: Layer) -> int:
 
 
 def _experts(sizes: Sizes, work: Workload, layer: Layer) -> int:
-    """Return the bytes kept by routed experts, as one grouped product computes them (transformers,
-    integrations/moe.py).
-    """
+    """Return the bytes kept by routed experts, computed as one grouped product (transformers, integrations/moe.py)."""
     rows, full = work.tokens * layer.top_k, work.method == "full"
     kept = rows * (6 * layer.expert_inner + 2 * sizes.hidden)
     if full:
-        kept += (
-            rows * (2 * sizes.hidden + 2 * layer.expert_inner) + 2 * work.tokens * sizes.hidden
-        )  # the router's input
+        router_input = 2 * work.tokens * sizes.hidden
+        kept += rows * (2 * sizes.hidden + 2 * layer.expert_inner) + router_input
     scores = 4 * work.tokens * layer.experts
     return kept + scores + rows * 24  # indices of 8 bytes: the order, its inverse, the choice
 
 
 def layer_transient(sizes: Sizes, work: Workload, layer: Layer | None = None) -> int:
-    """Return the bytes held for a moment in the backward pass of a layer, on top of what it saved, at its largest:
-    in the MLP.
+    """Return the most bytes held for a moment in a layer's backward pass, in the MLP, on top of what it saved.
 
     The gradient of the residual stream (as wide as the stream) and of the MLP's product, 2TI, are always there. Where
     the product itself was kept (full fine-tuning) it is let go by then. torch's kernels then make the gradients of both
@@ -211,16 +202,13 @@ def layer_transient(sizes: Sizes, work: Workload, layer: Layer | None = None) ->
 
 
 def _experts_transient(sizes: Sizes, work: Workload, layer: Layer) -> int:
-    """Return the bytes of the gradient of the weighted outputs in fp32 in two orders,
-    and then those of the experts' own tensors.
-    """
+    """Return the bytes of the weighted outputs' gradient in fp32 in two orders, or of the experts' own tensors."""
     rows = work.tokens * layer.top_k
     return max(rows * 8 * sizes.hidden, rows * (4 * layer.expert_inner + 3 * sizes.hidden))
 
 
 def head_bytes(sizes: Sizes, work: Workload) -> tuple[int, int]:
-    """Return (kept, moment): bytes of the last norm and the loss kept for the backward pass,
-    and those of its largest moment.
+    """Return (kept, moment): bytes of the last norm and the loss for the backward pass, and of its largest moment.
 
     Kept: the norm's input and output, and the rows that are scored, 2TH each. In the backward pass: a tile of logits
     (at most 4,096 tokens x 32,768 words in bf16), the gradient of the rows in fp32 and bf16, 6TH, and of the output
@@ -246,8 +234,7 @@ def head_bytes(sizes: Sizes, work: Workload) -> tuple[int, int]:
 
 
 def loss_tile(sizes: Sizes, work: Workload) -> int:
-    """Return the bytes of one tile of logits and, under mixed precision,
-    of the bf16 casts of what is multiplied for it.
+    """Return the bytes of one tile of logits and, under mixed precision, of the bf16 casts of its factors.
 
     >>> from rocm_guide.models.shapes import SHAPES
     >>> from rocm_guide.models.sizes import sizes_of
@@ -276,8 +263,7 @@ def adapter_parameters_of(sizes: Sizes, work: Workload) -> int:
 
 
 def frozen_bytes(sizes: Sizes, work: Workload) -> int:
-    """Return the bytes of all weights that are not trained, or only read:
-    bf16, the checkpoint's own format, or NF4 for QLoRA.
+    """Return the bytes of weights that are only read: bf16, the checkpoint's own format, or NF4 for QLoRA.
 
     >>> from rocm_guide.models.shapes import SHAPES
     >>> from rocm_guide.models.sizes import sizes_of
@@ -318,8 +304,7 @@ def work_states(sizes: Sizes, work: Workload) -> dict[str, int]:
 
 
 def step_moments(sizes: Sizes, work: Workload) -> dict[str, dict[str, int]]:
-    """Return the bytes by part at each moment of a step
-    that can be its peak (from the second step on, when states exist).
+    """Return the bytes by part at each moment of a step that can be its peak, from the second step on.
 
     Activations shrink while gradients grow, so the two are never at their largest together:
 

@@ -15,7 +15,7 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,21 +66,24 @@ def tiny_folder(seed: int = 0, *, root: Path | None = None) -> Path:
     Raises:
         GuideError: the cache folder cannot be written, or somebody else can write to it.
     """
-    root = root or cache_folder()
     texts = [pretraining_texts(), question_answer_splits()]
     recipe = json.dumps([SHAPE, RECIPE, VOCABULARY, CHAT_TEMPLATE, seed, texts])
     digest = hashlib.sha256(recipe.encode())
-    folder = root / f"tiny-seed{seed}-{digest.hexdigest()[:12]}"
-    if is_whole(check_private(folder)):  # before it is written to: a cache may be read-only
-        return folder
-    with folder_lock(root, folder.name):
+    folder = (root or cache_folder()) / f"tiny-seed{seed}-{digest.hexdigest()[:12]}"
+    if not is_whole(check_private(folder)):  # before it is written to: a cache may be read-only
+        build_once(folder, lambda: build_tiny(folder, seed=seed))
+    return folder
+
+
+def build_once(folder: Path, build: Callable[[], None]) -> None:
+    """Build a folder that is not whole, in one process; others wait for it."""
+    with folder_lock(folder.parent, folder.name):
         if not is_whole(folder):  # another process may have built it while we waited
             # Whoever holds the lock is the only builder: what lies here half-built was left by one that was killed.
-            for leftover in root.glob(f"{folder.name}.*.tmp"):
+            for leftover in folder.parent.glob(f"{folder.name}.*.tmp"):
                 shutil.rmtree(leftover, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
-            build_tiny(folder, seed=seed)
-    return folder
+            build()
 
 
 def tiny_draft(tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> LlamaForCausalLM:
@@ -169,9 +172,7 @@ def _train_model(
     recipe: dict[str, Any] = RECIPE,
     title: str = "building the tiny model (once)",
 ) -> LlamaForCausalLM:
-    """Train a model to predict the next token of plain statements and small talk:
-    cosine schedule, AdamW, about ten seconds of work.
-    """
+    """Train a model on plain statements and small talk: cosine schedule, AdamW, about ten seconds of work."""
     import torch
     from tqdm.auto import tqdm
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -211,8 +212,6 @@ def _cosine(step: int, steps: int) -> float:
 
 
 def _batch(rows: list[list[int]]) -> dict[str, Any]:
-    """Return token lists, right-padded, as input ids,
-    attention mask and labels (-100 where there is nothing to predict).
-    """
+    """Return token lists, right-padded, as input ids, mask and labels (-100 where there is nothing to predict)."""
     ids, mask = pad_right(rows), pad_right([[1] * len(row) for row in rows])
     return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}

@@ -94,7 +94,6 @@ class Workload:
 
     @property
     def tokens(self) -> int:
-        """Tokens of one forward pass."""
         return self.batch * self.seq
 
     @property

@@ -119,9 +119,7 @@ def triton_attention(x: torch.Tensor, tile: Tile | None = None) -> tuple[Any, in
 def causal_time(cost: LoopCost, queries: int, step: int, heads: int, tokens: int, size: int) -> LikelyTime:
     """Return the likely time of causal attention on an MI300X, whose workgroups with most keys come first.
 
-    Args:
-        cost: of a turn of ``step`` keys of a workgroup with ``queries`` queries.
-        heads: of all sequences together; ``tokens`` of each, ``size`` numbers wide.
+    ``cost`` is of a turn of ``step`` keys for ``queries`` queries; ``heads`` of all sequences, ``size`` numbers wide.
     """
     spec = gpu("MI300X")
     turns = [queries * n / step for n in range(tokens // queries, 0, -1) for _ in range(heads)]

@@ -38,13 +38,11 @@ _LARGEST_PAGE, _LONGEST_LINE, _LONGEST_NAME = 4 << 20, 1 << 20, 1000
 
 
 def _largest_answer(tokens: int) -> int:
-    """Return the most bytes that an answer of so many tokens may have."""
     return 2 * _LONGEST_LINE + 4096 * tokens
 
 
 def _most_events(tokens: int) -> int:
-    """Return the most events that an answer of so many tokens may have: a token can be written in several pieces."""
-    return 64 + 8 * tokens
+    return 64 + 8 * tokens  # a token can be written in several pieces
 
 
 @dataclass
@@ -70,12 +68,10 @@ class Answer:
 
     @property
     def first(self) -> float:
-        """Time to the first token."""
         return self.pieces[0] - self.sent
 
     @property
     def whole(self) -> float:
-        """Time to the end of the answer."""
         return self.ended - self.sent
 
     @property
@@ -116,11 +112,7 @@ def _is_here(host: str) -> bool:
 
 
 def _key_for(url: httpx.URL, over_http: bool, say: Callable[[str], None]) -> str:
-    """Return the key of :data:`KEY`, or "" where it could be read on its way; then one line says so.
-
-    Raises:
-        ServingError: it holds what no header can.
-    """
+    """Return the key of :data:`KEY`, or "" where it could be read on its way; then one line says so."""
     key = os.environ.get(KEY, "")
     if not (key.isascii() and key.isprintable()):
         raise ServingError(f"{KEY}: holds characters that no key has; set it again")
@@ -259,7 +251,6 @@ async def _first_look(base: str, key: str, seconds: float) -> list[tuple[int, by
 
 
 def _name(found: Any) -> str:
-    """Return a model's name as the server gives it."""
     if not isinstance(found, str):
         raise TypeError("a name is a text")
     if len(found) > _LONGEST_NAME or not found.isprintable():
@@ -273,11 +264,7 @@ def _redirect(reply: httpx.Response) -> str:
 
 
 async def _parts(reply: httpx.Response, largest: int) -> AsyncIterator[bytes]:
-    """Yield an answer's bytes as they come.
-
-    Raises:
-        ServingError: it is compressed, which a few bytes can make gigabytes of, or has more than ``largest`` bytes.
-    """
+    """Yield an answer's bytes, up to ``largest``, as they come; refuse compressed ones, which unfold without end."""
     coding = reply.headers.get("content-encoding", "").strip()
     if coding.lower() not in ("", "identity"):
         raise ServingError(f"the answer is compressed ({shown(coding, 40)}), which was not asked for")
@@ -290,11 +277,7 @@ async def _parts(reply: httpx.Response, largest: int) -> AsyncIterator[bytes]:
 
 
 async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines of an answer as they become whole, with their ends.
-
-    Raises:
-        ServingError: one has no end.
-    """
+    """Yield the lines of an answer as they become whole, with their ends; refuse one without an end."""
     rest = bytearray()
     async for part in parts:
         rest += part
@@ -378,11 +361,7 @@ async def _refusal(reply: httpx.Response) -> str:
 
 
 async def _read(answer: Answer, reply: httpx.Response, tokens: int, letters: int, began: float) -> None:
-    """Read the events of a stream into ``answer``.
-
-    Raises:
-        ServingError: something that no such stream has, or no end of the answer in it.
-    """
+    """Read the events of a stream into ``answer``; refuse what no such stream has."""
     events, whole = 0, False
     async for line in _lines(_parts(reply, _largest_answer(tokens))):
         if not line.startswith(b"data:"):
@@ -426,16 +405,7 @@ def _note(answer: Answer, data: bytes, now: float, tokens: int, letters: int) ->
 
 
 def _count_in(usage: Any, name: str, most: int) -> int:
-    """Return a number of tokens that a server gives.
-
-    Raises:
-        ServingError: it is missing, no whole number, negative, or more than can be.
-
-    >>> _count_in({"completion_tokens": 1e400}, "completion_tokens", 64)
-    Traceback (most recent call last):
-        ...
-    rocm_guide.serve.served_checkpoints.ServingError: the server counts completion_tokens: inf, no number from 0 to 64
-    """
+    """Return a number of tokens that a server gives; refuse one that cannot be."""
     found = usage.get(name) if isinstance(usage, dict) else None
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= most or found != int(found):
         raise ServingError(f"the server counts {name}: {shown(found, 40)}, no number from 0 to {most:,}")

@@ -23,12 +23,7 @@ __all__ = ["KEY", "Door", "is_loopback"]
 #: The variable that holds the key: a word on the command line could be read by every user of the machine.
 KEY = "ROCM_GUIDE_SERVE_KEY"
 #: What is passed on to the server behind.
-OPEN = {
-    ("GET", "/health"),
-    ("POST", "/v1/completions"),
-    ("POST", "/v1/chat/completions"),
-    ("POST", "/v1/responses"),
-}
+OPEN = {("GET", "/health"), *(("POST", f"/v1/{page}") for page in ("completions", "chat/completions", "responses"))}
 
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
@@ -122,11 +117,9 @@ class Door:
         if len(hosts) != 1 or not self._ours(hosts[0]):
             return 403, "this Host is none of this server's names; ask by the address that it printed"
         # A browser says whose page asks. Its own pages, of which there are none, would name the same host and port.
-        if any(
-            origin.lower() not in (f"http://{hosts[0]}".lower(), f"https://{hosts[0]}".lower()) for origin in origins
-        ):
-            return 403, "a web page of another origin may not ask"
-        if given.get("sec-fetch-site", ["none"])[-1] not in ("none", "same-origin"):
+        ours = {f"{scheme}://{hosts[0]}".lower() for scheme in ("http", "https")}
+        site = given.get("sec-fetch-site", ["none"])[-1]
+        if any(origin.lower() not in ours for origin in origins) or site not in ("none", "same-origin"):
             return 403, "a web page of another origin may not ask"
         path = (scope["method"], scope["path"])
         if path not in OPEN and path != ("GET", "/v1/models"):
@@ -140,7 +133,6 @@ class Door:
         return None
 
     def _ours(self, host: str) -> bool:
-        """Return whether the Host of a request names this server."""
         if self.host in ("0.0.0.0", "::") and self.key:
             return True
         try:

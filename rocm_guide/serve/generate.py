@@ -20,13 +20,7 @@ __all__ = ["InferenceError", "continuations", "generate_timed", "largest_differe
 
 
 class InferenceError(GuideError):
-    """Inputs that no text can be generated from, or models that cannot be compared.
-
-    >>> raise InferenceError("new_tokens=0: ask for at least one")
-    Traceback (most recent call last):
-        ...
-    rocm_guide.serve.generate.InferenceError: new_tokens=0: ask for at least one
-    """
+    """Inputs that no text can be generated from, or models that cannot be compared."""
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,7 @@ def forward_flops(config: Any, new: int, past: int = 0) -> int:
 
 
 def kv_cache_bytes(config: Any, tokens: int, *, batch: int = 1, bytes_per_number: int = 2) -> int:
-    """Return the bytes of the keys and values of ``tokens`` tokens in each of ``batch`` rows:
-    2 x layers x KV heads x head size.
+    """Return the bytes of keys and values of ``tokens`` tokens in ``batch`` rows: 2 x layers x KV heads x head size.
 
     A model without grouped queries (OPT, GPT-2) keeps a key and a value for every head.
 

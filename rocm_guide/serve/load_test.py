@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import platform
 import random
 import time
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     import httpx
     from matplotlib.figure import Figure
 
-    from rocm_guide.serve.client import Answer
-
 __all__ = [
     "Limits",
     "Plan",
@@ -38,7 +37,6 @@ __all__ = [
     "measure_server",
     "percentile",
     "prompts_of",
-    "run_load",
     "summarize_run",
     "write_results",
 ]
@@ -51,8 +49,6 @@ _TEXT = (
     "hear horse"
 )
 _WORDS = tuple(_TEXT.split(" "))
-#: How servers are told to write on behind the end of the text: vLLM's own field, that of transformers serve, none.
-_DIALECTS = ("ignore_eos", "generation_config", "")
 
 
 @dataclass(frozen=True)
@@ -99,38 +95,12 @@ class Run:
 
 
 def prompt_of(words: int, generator: random.Random) -> str:
-    """Return a prompt of random words.
-
-    >>> prompt_of(3, random.Random(0))
-    'book light animal'
-    """
+    """Return a prompt of random words."""
     return " ".join(generator.choices(_WORDS, k=words))
 
 
-def run_load(
-    target: Target,
-    plan: Plan,
-    *,
-    users: Sequence[int] = (),
-    rates: Sequence[float] = (),
-    progress: Callable[[Run], None] = lambda run: None,
-) -> list[Run]:
-    """Measure each number of users, then each rate of arrivals; both in the order given.
-
-    Works inside a notebook, whose own event loop goes on.
-
-    Raises:
-        ServingError: the warm-up fails, so that nothing would be measured.
-    """
-    return list(in_own_loop(_run(target, plan, users, rates, progress)))
-
-
 def prompts_of(plan: Plan, level: float, words: int) -> list[str]:
-    """Return the prompts of one level, the same for the same seed; no two levels share one, nor begin alike.
-
-    >>> len(prompts_of(Plan(requests=3), 4, 10))
-    3
-    """
+    """Return the prompts of one level, the same for the same seed; no two levels share one, nor begin alike."""
     generator = random.Random(f"{plan.seed} {level}")
     return [prompt_of(words, generator) for _ in range(plan.requests)]
 
@@ -164,9 +134,8 @@ async def _run(
                 return ask(client, target, prompt, plan.tokens, extra, began, deadline=plan.deadline, ends=ends)
 
             closed = not isinstance(level, float)
-            answers = await (
-                _closed(one, prompts, int(level)) if closed else _open(one, prompts, level, plan.seed, ends)
-            )
+            loop = _closed(one, prompts, int(level)) if closed else _open(one, prompts, level, plan.seed, ends)
+            answers = await loop
             good = [a for a in answers if not a.error]
             seconds = max((a.ended for a in good), default=0.0) - min((a.sent for a in good), default=0.0)
             fixed = bool(good) and all(a.tokens == plan.tokens for a in good)
@@ -177,23 +146,15 @@ async def _run(
 
 
 async def _warm_up(client: httpx.AsyncClient, target: Target, plan: Plan, ends: float) -> tuple[int, dict[str, Any]]:
-    """Return how many words make a prompt of the wanted length,
-    and the fields with which this server writes on to the limit.
-    """
-    import json
-
+    """Return how many words make a prompt of the wanted length, and the fields that make this server write on."""
     probe, generator, began = 16, random.Random(f"{plan.seed} warm-up"), time.perf_counter()
-    extra: dict[str, Any] = {}
     until = {"deadline": plan.deadline, "ends": ends}
-    answer = Answer(0.0, error="not asked")
-    for dialect in _DIALECTS:
-        if dialect == "ignore_eos":
-            extra = {"ignore_eos": True, "stream_options": {"include_usage": True}}
-        elif dialect == "generation_config":
-            settings = {"eos_token_id": -1, "max_new_tokens": plan.tokens, "do_sample": False}
-            extra = {"generation_config": json.dumps(settings)}
-        else:
-            extra = {"stream_options": {"include_usage": True}}
+    counted = {"stream_options": {"include_usage": True}}
+    settings = {"eos_token_id": -1, "max_new_tokens": plan.tokens, "do_sample": False}
+    # How servers are told to write on behind the end of the text: vLLM's own field, that of transformers serve, none.
+    dialects = ({"ignore_eos": True, **counted}, {"generation_config": json.dumps(settings)}, counted)
+    extra: dict[str, Any]
+    for extra in dialects:
         answer = await ask(client, target, prompt_of(probe, generator), plan.tokens, extra, began, **until)
         if not answer.refused:
             break
@@ -283,9 +244,8 @@ def summarize_run(run: Run, limits: Limits) -> dict[str, Any]:
     """Return one level in numbers: times in seconds, throughput in tokens and requests per second."""
     good = [a for a in run.answers if not a.error]
     errors: dict[str, int] = {}
-    for answer in run.answers:
-        if answer.error:
-            errors[answer.error] = errors.get(answer.error, 0) + 1
+    for answer in (a for a in run.answers if a.error):
+        errors[answer.error] = errors.get(answer.error, 0) + 1
     seconds = run.seconds or float("nan")
     met = sum(limits.met(a) for a in good)
     level: dict[str, Any] = {
@@ -320,26 +280,16 @@ def level_table(levels: Sequence[dict[str, Any]]) -> str:
     rows = [["load", "tokens/s", "first token, ms", "p99", "between tokens, ms", "whole, ms", "good/s", "failed"]]
     for level in levels:
         load = f"{level['users']} users" if level["users"] else f"{level['arrivals_per_s']:g}/s"
-        rows.append(
-            [
-                load,
-                f"{level['output_tokens_per_s']:,.0f}",
-                cell(level, "time_to_first_token_s"),
-                cell(level, "time_to_first_token_s", "p99").split(" ")[0],
-                cell(level, "time_between_tokens_s"),
-                cell(level, "end_to_end_s"),
-                f"{level['goodput_requests_per_s']:.2f}",
-                str(level["failed"]),
-            ]
-        )
+        tokens, good = f"{level['output_tokens_per_s']:,.0f}", f"{level['goodput_requests_per_s']:.2f}"
+        first, worst = (cell(level, "time_to_first_token_s", p) for p in ("p50", "p99"))
+        others = (cell(level, name) for name in ("time_between_tokens_s", "end_to_end_s"))
+        rows.append([load, tokens, first, worst.split(" ")[0], *others, good, str(level["failed"])])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join("  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
 def draw_levels(levels: Sequence[dict[str, Any]], *, title: str, hardware: str) -> Figure:
-    """Draw throughput against latency: one point for each level, labelled with its load;
-    the bar is the 95 % interval.
-    """
+    """Draw throughput against latency: a point for each level, labelled with its load, the bar its 95 % interval."""
     import matplotlib.pyplot as plt
 
     from rocm_guide.common.plots import PALETTE, house_style
@@ -360,8 +310,7 @@ def draw_levels(levels: Sequence[dict[str, Any]], *, title: str, hardware: str) 
                 found = [v[name][p] for v in part]
                 ys = [1e3 * f["value"] for f in found]
                 bars = [
-                    [1e3 * max(0.0, f["value"] - f["low"]) for f in found],
-                    [1e3 * max(0.0, f["high"] - f["value"]) for f in found],
+                    [1e3 * max(0.0, s * (f[end] - f["value"])) for f in found] for s, end in ((-1, "low"), (1, "high"))
                 ]
                 kind = {"p50": "median", "p99": "99th percentile"}[p] + (", open arrivals" if open_loop else "")
                 ax.errorbar(xs, ys, yerr=bars, fmt=f"o{style}", color=colour, capsize=3, markersize=4, label=kind)
@@ -407,26 +356,18 @@ def measure_server(
     plan, limits = plan or Plan(), limits or Limits()
     seconds = min(10.0, plan.deadline)
     target = look_at(url, model, seconds=seconds, key_over_http=key_over_http, say=progress)
-    runs = run_load(
-        target, plan, users=users, rates=rates, progress=lambda run: progress(_line(summarize_run(run, limits)))
-    )
+    runs = in_own_loop(_run(target, plan, users, rates, lambda run: progress(_line(summarize_run(run, limits)))))
     return {
         "format": "rocm-guide bench 1",
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "server": {"kind": target.kind, "version": target.version, "model": target.model},
         "client": f"rocm-guide {__version__}",
-        "client_machine": _machine(),
+        # What a GPU server runs on is not visible from here.
+        "client_machine": f"client: {platform.machine()}, {os.cpu_count()} CPU cores",
         "plan": asdict(plan),
         "limits": asdict(limits),
         "levels": [summarize_run(run, limits) for run in runs],
     }
-
-
-def _machine() -> str:
-    """Return the client's machine: what a GPU server runs on is not visible from here."""
-    import os
-
-    return f"client: {platform.machine()}, {os.cpu_count()} CPU cores"
 
 
 def _line(level: dict[str, Any]) -> str:

@@ -60,11 +60,7 @@ class Checkpoint:
 
 
 def _fields(file: Path) -> dict[str, Any]:
-    """Return the object in a JSON file.
-
-    Raises:
-        ServingError: it cannot be read, or holds something else.
-    """
+    """Return the object in a JSON file; refuse anything else."""
     try:
         found = json.loads(read_regular(file, LARGEST_CONFIG))
     except (OSError, ValueError, RecursionError) as e:
@@ -118,24 +114,22 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
             fix = "put it back, or write its folder into base_model_name_or_path"
             raise ServingError(f"{shown(path)}: its base {shown(base)} is not there; {fix}")
         _weights(path)
-        template = (path / "chat_template.jinja").exists()
-        of = {"base": base, "chat": chat, "tokenizer": tokenizer, "template": template}
-        return Checkpoint(path, rank=_rank(fields, shown(adapter)), merge=_merged_for(fields), **of)
-    if not (path / "config.json").exists():
-        raise ServingError(
-            f"{shown(path)}: holds neither config.json nor adapter_config.json; save_pretrained writes one"
-        )
-    fields = _fields(path / "config.json")
-    names = _one(fields, "architectures", list, shown(path / "config.json"))
-    if names and not any(
-        str(name).endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")) for name in names
-    ):
+        rank, template = _rank(fields, shown(adapter)), (path / "chat_template.jinja").exists()
+        return Checkpoint(path, base, "", 0, chat, rank, _merged_for(fields), tokenizer, template)
+    config = path / "config.json"
+    if not config.exists():
+        fix = "save_pretrained writes one"
+        raise ServingError(f"{shown(path)}: holds neither config.json nor adapter_config.json; {fix}")
+    fields = _fields(config)
+    names = _one(fields, "architectures", list, shown(config))
+    writes = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
+    if names and not any(str(name).endswith(writes) for name in names):
         raise ServingError(f"{shown(path)}: {shown(names[0], 60)} writes no text; serve a causal language model")
     _weights(path)
     if not tokenizer:
         raise ServingError(f"{shown(path)}: no tokenizer beside the weights; tokenizer.save_pretrained(folder) adds it")
-    recipe = _one(fields, "quantization_config", dict, shown(path / "config.json"))
-    length = _one(fields, "max_position_embeddings", int, shown(path / "config.json"))
+    recipe = _one(fields, "quantization_config", dict, shown(config))
+    length = _one(fields, "max_position_embeddings", int, shown(config))
     return Checkpoint(path, quantised=shown(recipe.get("quant_method", ""), 40), length=length, chat=chat)
 
 
@@ -197,9 +191,8 @@ def merge_adapter(folder: str | Path, out: str | Path) -> None:
         base.resize_token_embeddings(rows, mean_resizing=False)
     elif not rows and len(tokenizer) > table:
         grown = f"its tokenizer has {len(tokenizer)} tokens, and the base {shown(found.base)} has {table}"
-        raise ServingError(
-            f"{shown(found.folder)}: {grown}; save the embeddings too (modules_to_save=['embed_tokens'])"
-        )
+        fix = "save the embeddings too (modules_to_save=['embed_tokens'])"
+        raise ServingError(f"{shown(found.folder)}: {grown}; {fix}")
     try:
         merged = PeftModel.from_pretrained(base, found.folder).merge_and_unload()
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as e:
@@ -218,10 +211,9 @@ def _saved_rows(folder: Path) -> int:
     if not file.exists():
         return 0
     with safe_open(file, "pt") as weights:
-        tables = [
-            k for k in list(weights.keys()) if k.endswith(("embed_tokens.weight", "lm_head.weight", "wte.weight"))
-        ]
-        return max((weights.get_slice(k).get_shape()[0] for k in tables), default=0)
+        tables = ("embed_tokens.weight", "lm_head.weight", "wte.weight")
+        rows = [weights.get_slice(k).get_shape()[0] for k in list(weights.keys()) if k.endswith(tables)]
+        return max(rows, default=0)
 
 
 @contextmanager
@@ -243,8 +235,7 @@ def as_one_model(found: Checkpoint) -> Iterator[Checkpoint]:
 
 @contextmanager
 def as_ready_model(found: Checkpoint) -> Iterator[Checkpoint]:
-    """Give the checkpoint itself; one whose kernel on a GPU would first be compiled,
-    as links beside a changed config.json.
+    """Give the checkpoint itself; one whose kernel would first be compiled, as links beside a changed config.json.
 
     ``transformers serve`` has no option for it. The links have the same name and go away with the block.
     """

@@ -57,7 +57,6 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Return whether it still runs."""
         return self.service.running
 
     def curl(self) -> str:
@@ -86,9 +85,8 @@ def free_port(host: str = "127.0.0.1", port: int | None = None) -> int:
             s.bind((host, port or 0))
         except OSError as e:
             if port and e.errno not in (99, -2, -5):  # 99: no such address
-                raise ServingError(
-                    f"port {port} on {host}: {e.strerror}; choose another, or none for a free one"
-                ) from e
+                fix = "choose another, or none for a free one"
+                raise ServingError(f"port {port} on {host}: {e.strerror}; {fix}") from e
             raise ServingError(f"host {shown(host)}: {e.strerror}; 127.0.0.1 is this machine alone, 0.0.0.0 all") from e
         return int(s.getsockname()[1])
 
@@ -143,11 +141,10 @@ def server_command(
     """
     where = ["--host", host, "--port", str(port)]
     if engine == "vllm":
-        name = found.name
-        called = ["--served-model-name", name]
+        called = ["--served-model-name", found.name]
         if found.base:
-            called = ["--enable-lora", "--max-lora-rank", str(_room(found.rank)), "--lora-modules"]
-            called.append(f"{name}={found.folder}")
+            called = ["--enable-lora", "--max-lora-rank", str(_room(found.rank))]
+            called += ["--lora-modules", f"{found.name}={found.folder}"]
             if found.tokenizer:  # it was trained with this one
                 called += ["--tokenizer", str(found.folder)]
             if found.template:
@@ -191,11 +188,9 @@ def _environment(found: Checkpoint, engine: str, hub: str, key: str) -> dict[str
 
 
 def _library_folder(found: Checkpoint) -> str:
-    """Return the folder with the libraries for quantised weights (notebooks 10, 11, 12 and 14).
+    """Return the folder with the libraries for quantised weights; refuse where this checkpoint's is not installed.
 
-    Raises:
-        ServingError: the library for this checkpoint is neither there nor installed; the server would die of it after
-            some seconds of loading. Of a method that the course does not use, transformers decides.
+    The server would die of it after seconds of loading. Of a method that the course does not use, transformers decides.
     """
     from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS, QUANTISED_READERS
 
@@ -285,12 +280,7 @@ def start_server(
 
 
 def _check_door(host: str, key: str, options: Sequence[str]) -> None:
-    """Refuse what would open the server to others by mistake; the key itself is never shown.
-
-    Raises:
-        ServingError: no key for a host that others reach, a key that a header cannot carry or that can be guessed, or a
-            host among the server's own options, where nothing checks it.
-    """
+    """Refuse what would open the server to others by mistake; the key itself is never shown."""
     if key and not (16 <= len(key) <= 200 and key.isascii() and key.isprintable() and " " not in key):
         raise ServingError(f"the key in {KEY}: give 16 to 200 visible ASCII characters, as `openssl rand -hex 16` does")
     if not key and not is_loopback(host):
@@ -316,9 +306,7 @@ def _served(found: Checkpoint, engine: str, device: str) -> Iterator[tuple[Check
 
 
 def _device() -> str:
-    """Return the accelerator of this machine, asked in a process of its own where torch is not loaded:
-    it takes seconds.
-    """
+    """Return the accelerator of this machine; "auto" where only torch could tell, whose loading takes seconds."""
     torch: Any = sys.modules.get("torch")
     if torch is not None:
         return "cuda:0" if torch.cuda.is_available() else "cpu"

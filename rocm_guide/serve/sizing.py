@@ -80,9 +80,8 @@ def size_server(
     >>> size_server(SHAPES["llama-3-8b"], length=8192, engine="transformers", block=32).users
     125
     """
-    if engine not in ("vllm", "transformers") or (
-        engine == "transformers" and (count != 1 or kv_bytes not in (None, 2))
-    ):
+    single = count == 1 and kv_bytes in (None, 2)
+    if engine not in ("vllm", "transformers") or (engine == "transformers" and not single):
         known = "vllm, or transformers on one GPU with a cache in 16 bits"
         raise FitError(f"engine={engine!r}, count={count}, kv_bytes={kv_bytes}: computed for {known}")
     utilization = _SHARES[engine] if utilization is None else utilization
@@ -91,9 +90,8 @@ def size_server(
     if block < 1:
         raise FitError(f"block={block}: a block has a token or more")
     sizes = sizes_of(config)
-    work = Workload(
-        "serve", seq=length, share=utilization, kv_bytes=kv_bytes, prefix=prefix, adapters=adapters, rank=rank
-    )
+    held: dict[str, Any] = {"kv_bytes": kv_bytes, "prefix": prefix, "adapters": adapters, "rank": rank}
+    work = Workload("serve", seq=length, share=utilization, **held)
     plan = fit(config, work, gpu=gpu, count=count, memory_gb=memory_gb)
     left = max(0, plan.allowed - (plan.total - plan.parts["KV cache"]))
     one = served_cache(sizes, replace(work, seq=block, prefix=0), count, block)
@@ -102,9 +100,8 @@ def size_server(
         left = max(0, round((plan.budget - plan.parts["parameters"]) * utilization) - _fixed(sizes))
         per_block += block * _beside_a_token(sizes)
     if not per_block:
-        raise FitError(
-            f"{sizes.family}: has no cache that grows by the token; ask for its memory with method=inference"
-        )
+        fix = "ask for its memory with method=inference"
+        raise FitError(f"{sizes.family}: has no cache that grows by the token; {fix}")
     blocks = left // per_block
     users = blocks // -(-length // block)
     if engine == "vllm":
@@ -120,8 +117,7 @@ _STEP, _ROWS = 8192, 1024
 
 
 def _beside_a_token(sizes: Sizes) -> int:
-    """Return the bytes that ``transformers serve`` keeps for each token of its cache beside the token's keys
-    and values.
+    """Return the bytes that ``transformers serve`` keeps for each token of its cache beside its keys and values.
 
     Without a kernel that reads blocks in place it gathers the keys and values of a step and repeats them for the query
     heads, and it masks every token of a step against every token of the cache. For Llama-3-8B that is 34 KiB beside

@@ -63,8 +63,7 @@ def fault_sample(folder: Path) -> tuple[Path, Path]:
 
 
 def forgetful_norm(norm: Any) -> Any:
-    """Return an RMSNorm that sums the squares and forgets to divide by their number,
-    as the MI300 kernels blog prints it.
+    """Return an RMSNorm that forgets to divide the squares by their number, as the MI300 kernels blog prints it.
 
     It takes the weights as the norm does (Gemma adds 1 to them).
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 
 from rocm_guide.common.base import GuideError
 
@@ -17,52 +18,8 @@ __all__ = ["fields_of", "tool_output", "torch_checks"]
 #: a live reading or a serial number stands. Sources: MI300X data sheet; ROCm documentation, pages "rocminfo",
 #: "AMD SMI" and "ROCm SMI".
 SAMPLES: dict[str, str] = {
-    "amd-smi": """\
-GPU: 0
-    ASIC:
-        MARKET_NAME: AMD Instinct MI300X
-        DEVICE_ID: 0x74a1
-        TARGET_GRAPHICS_VERSION: gfx942
-        NUM_COMPUTE_UNITS: 304
-    VRAM:
-        TYPE: HBM3
-        SIZE: …
-        MAX_BANDWIDTH: …
-""",
-    "rocm-smi": """\
-============================= ROCm System Management Interface =============================
-======================================= Concise Info =======================================
-Device  Node  IDs      Temp        Power     Partitions          SCLK  MCLK  Perf  VRAM%  GPU%
-              (DID)    (Junction)  (Socket)  (Mem, Compute, ID)
-=============================================================================================
-0       …     0x74a1   …°C         …W        NPS1, SPX, 0        …Mhz  …Mhz  auto  0%     0%
-=============================================================================================
-""",
-    "rocminfo": """\
-*******
-Agent …
-*******
-  Name:                    gfx942
-  Marketing Name:          AMD Instinct MI300X
-  Device Type:             GPU
-  Cache Info:
-    L1:                      32(0x20) KB
-    L2:                      4096(0x1000) KB
-    L3:                      262144(0x40000) KB
-  Max Clock Freq. (MHz):   2100
-  Compute Unit:            304
-  SIMDs per CU:            4
-  Wavefront Size:          64(0x40)
-  Workgroup Max Size:      1024(0x400)
-  Max Waves Per CU:        32(0x20)
-  Pool Info:
-    Pool …
-      Segment:                 GROUP
-      Size:                    64(0x40) KB
-  ISA Info:
-    ISA 1
-      Name:                    amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-
-""",
+    tool: files("rocm_guide").joinpath("data", f"sample_{tool}.txt").read_text(encoding="utf-8")
+    for tool in ("amd-smi", "rocm-smi", "rocminfo")
 }
 _ARGUMENTS: dict[str, tuple[str, ...]] = {"amd-smi": ("static", "--asic", "--vram"), "rocm-smi": (), "rocminfo": ()}
 
@@ -76,7 +33,6 @@ class ToolOutput:
     real: bool
 
     def __str__(self) -> str:
-        """Return the text below a line that says where it comes from."""
         origin = "printed by this machine" if self.real else "SAMPLE of what an MI300X prints (no AMD GPU here)"
         return f"$ {self.command}    [{origin}]\n{self.text.rstrip()}"
 
@@ -85,7 +41,6 @@ def tool_output(tool: str, *, arguments: Sequence[str] | None = None, timeout: f
     """Run ``amd-smi``, ``rocm-smi`` or ``rocminfo`` and give its output, or the labelled sample if that fails.
 
     Args:
-        tool: the name of the command.
         arguments: other arguments than the usual ones; they only matter where the tool is installed.
         timeout: seconds to wait; a driver that hangs must not hang us.
 
@@ -135,11 +90,7 @@ def fields_of(text: str, *, agent: str | None = None) -> dict[str, str]:
 
 
 def torch_checks() -> dict[str, str]:
-    """Return the questions that show whether torch can use the GPU, each with this machine's answer.
-
-    >>> list(torch_checks())[:2]
-    ['torch.__version__', 'torch.version.hip']
-    """
+    """Return the questions that show whether torch can use the GPU, each with this machine's answer."""
     import torch
 
     answers = {

@@ -90,11 +90,8 @@ class LibraryFolder:
     @property
     def fix(self) -> str:
         """Return what to type when it is missing."""
-        return (
-            "run "
-            + "make course, or " * bool(clone_folder())
-            + f"python -m rocm_guide.observe.doctor.own_folders {self.name}"
-        )
+        make = "make course, or " if clone_folder() else ""
+        return f"run {make}python -m rocm_guide.observe.doctor.own_folders {self.name}"
 
     def check(self) -> Check:
         """Return the doctor's line: which versions are in the folder, or how to make it. Imports none of them.
@@ -156,12 +153,9 @@ class LibraryFolder:
                 done = subprocess.run([*command, "-r", listed.name], capture_output=True, text=True)
             if done.returncode:
                 last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-                source = "; pypcre is built from source: it needs a C compiler and libpcre2-8" * (
-                    "pypcre" in done.stderr
-                )
-                raise LibraryMissingError(
-                    f"{self.name} could not be installed ({last[:200]}); check the network and run it again{source}"
-                )
+                built = "; pypcre is built from source: it needs a C compiler and libpcre2-8"
+                fix = "check the network and run it again" + (built if "pypcre" in done.stderr else "")
+                raise LibraryMissingError(f"{self.name} could not be installed ({last[:200]}); {fix}")
             if self.check().status != "OK":  # two installations may end at once, and either result is good
                 shutil.rmtree(folder, ignore_errors=True)
                 work.rename(folder)
@@ -185,6 +179,7 @@ class LibraryFolder:
 
 
 #: Every library that lies in a folder of its own. A new one needs a row here and its name in the Makefile.
+#: Each text in one expression: a copy of what needs it carries it along.
 OWN_FOLDERS = {
     folder.name: folder
     for folder in (

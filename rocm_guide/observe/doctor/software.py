@@ -40,9 +40,6 @@ def pins() -> dict[str, str]:
 
     They are read from ``constraints.txt``, which ships inside the package. A copy of this helper has no such file
     beside it and gets an empty answer: nothing is pinned there.
-
-    >>> "torch" in pins()
-    True
     """
     try:
         text = resources.files("rocm_guide").joinpath("data", "constraints.txt").read_text()
@@ -53,11 +50,7 @@ def pins() -> dict[str, str]:
 
 
 def check_python() -> Check:
-    """Check for Python 3.11, 3.12 or 3.13: what the pinned libraries have wheels for.
-
-    >>> check_python().name
-    'python'
-    """
+    """Check for Python 3.11, 3.12 or 3.13: what the pinned libraries have wheels for."""
     version = ".".join(map(str, sys.version_info[:3]))
     if (3, 11) <= sys.version_info[:2] <= (3, 13):
         return Check("OK", "python", version)
@@ -126,11 +119,7 @@ def _named_by_torch(requirement: str) -> bool:
 
 
 def torch_facts() -> dict[str, Any]:
-    """Return what torch sees, as plain data: version, ROCm or CUDA build, devices with their memory in bytes.
-
-    >>> sorted(torch_facts())
-    ['cuda', 'devices', 'hip', 'version']
-    """
+    """Return what torch sees, as plain data: version, ROCm or CUDA build, devices with their memory in bytes."""
     import torch
 
     devices = []
@@ -139,12 +128,8 @@ def torch_facts() -> dict[str, Any]:
             props = torch.cuda.get_device_properties(i)
             arch = getattr(props, "gcnArchName", f"sm_{props.major}{props.minor}")
             devices.append({"name": props.name, "arch": arch.split(":")[0], "memory": props.total_memory})
-    return {
-        "version": torch.__version__,
-        "hip": getattr(torch.version, "hip", None),
-        "cuda": torch.version.cuda,
-        "devices": devices,
-    }
+    builds = {"hip": getattr(torch.version, "hip", None), "cuda": torch.version.cuda}
+    return {"version": torch.__version__, **builds, "devices": devices}
 
 
 def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
@@ -186,8 +171,7 @@ def check_accelerator(*, isolated: bool = True, timeout: float = 120) -> Check:
 
 
 def torch_on_disk(timeout: float) -> dict[str, Any]:
-    """Return :func:`torch_facts` of a machine without a GPU, for a tenth of the time:
-    torch's libraries load, none is asked.
+    """Return :func:`torch_facts` where there is no GPU, in a tenth of the time: torch's libraries load, none is asked.
 
     Where they do not load this simply, torch itself is asked what is wrong.
     """
@@ -209,11 +193,7 @@ def torch_on_disk(timeout: float) -> dict[str, Any]:
 
 
 def gpu_nodes() -> list[Path]:
-    """Return the device files through which torch reaches a GPU (AMD, NVIDIA, either one under Windows) that are here.
-
-    >>> all(node.exists() for node in gpu_nodes())
-    True
-    """
+    """Return the device files that are here through which torch reaches a GPU: AMD, NVIDIA, either under Windows."""
     return [p for p in map(Path, ("/dev/kfd", "/dev/nvidiactl", "/dev/dxg")) if p.exists()]
 
 
@@ -267,8 +247,7 @@ def check_rocm_tools(timeout: float = 20) -> list[Check]:
 
 
 def check_memory(available: int, total: int) -> Check:
-    """Check that there is memory for the largest notebook:
-    4 GiB is the bound that every one of them keeps at tiny scale.
+    """Check that there is memory for the largest notebook; at tiny scale every one of them stays within 4 GiB.
 
     >>> check_memory(1 * 2**30, 8 * 2**30).status
     'FAIL'
@@ -306,11 +285,7 @@ def check_cache(folder: Path) -> Check:
 
 
 def check_disk(folder: Path) -> Check:
-    """Check the free space on the disk of ``folder`` (or of its nearest parent that exists).
-
-    >>> check_disk(Path("/")).name
-    'disk'
-    """
+    """Check the free space on the disk of ``folder`` (or of its nearest parent that exists)."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
@@ -322,11 +297,7 @@ def check_disk(folder: Path) -> Check:
 
 
 def check_host() -> list[Check]:
-    """Return the CPU with what it can compute, and the operating system with its C library: what a report has to name.
-
-    >>> [check.name for check in check_host()]
-    ['cpu', 'system']
-    """
+    """Return the CPU with what it can compute, and the operating system with its C library, for a report."""
     facts = host_facts()
     features = ", ".join(facts["features"]) or "none of those that kernels ask for"
     cpu = f"{facts['cpu']} ({facts['arch']}), {facts['cores']} cores; {features}"

@@ -91,9 +91,8 @@ def measure_bandwidth(
     (['copy', 'read', 'triad', 'write'], True)
     """
     if array_bytes < 4096:
-        raise BandwidthError(
-            f"array_bytes={array_bytes}: give 4096 or more; smaller arrays measure the call, not memory"
-        )
+        why = "smaller arrays measure the call, not memory"
+        raise BandwidthError(f"array_bytes={array_bytes}: give 4096 or more; {why}")
     if engine not in ("torch", "triton") or (engine == "triton" and device == "cpu"):
         raise BandwidthError(f"engine={engine} on {device}: use torch anywhere, or triton on a GPU")
     n = array_bytes // 4

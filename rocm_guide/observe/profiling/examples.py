@@ -17,8 +17,7 @@ __all__ = ["first_kernels", "recorded", "row_by_row", "slice_table"]
 
 
 def row_by_row(norm: Any) -> Any:
-    """Return an RMSNorm that treats the rows one after the other in Python:
-    right to the last bit that matters, and slow.
+    """Return an RMSNorm that treats the rows one after the other in Python: right, and slow.
 
     Args:
         norm: a norm module with ``weight`` and ``variance_epsilon``; its numbers are kept.
@@ -80,12 +79,7 @@ def slice_table(summary: TraceSummary) -> str:
 
 
 def first_kernels(path: Path, count: int = 24) -> list[tuple[float, float, str]]:
-    """Return the first kernels of a GPU trace for a timeline: (start in microseconds from the first, duration, slice).
-
-    Args:
-        path: a torch trace.
-        count: how many.
-    """
+    """Return the first kernels of a torch trace: (start in microseconds from the first, duration, slice)."""
     from rocm_guide.observe.profiling.torch_trace.attribution import iter_device_work
     from rocm_guide.observe.profiling.torch_trace.timeline import load_timeline
 

@@ -55,9 +55,8 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as e:
-        raise SystemSettingError(
-            f"{path}: cannot be read ({getattr(e, 'strerror', None) or e}); run as its owner"
-        ) from e
+        reason = getattr(e, "strerror", None) or e
+        raise SystemSettingError(f"{path}: cannot be read ({reason}); run as its owner") from e
     try:
         entries = json.loads(text)["saved"]
         good = all(isinstance(e["before"], str) and isinstance(e["set"], str) for e in entries.values())
@@ -72,14 +71,7 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
 
 
 def save_state(path: Path, state: dict[str, dict[str, str]]) -> None:
-    """Write the values whole or not at all; without any, the file goes.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as d:
-    ...     save_state(Path(d) / "s.json", {"numa_balancing": {"before": "1", "set": "0", "pending": ""}})
-    ...     load_state(Path(d) / "s.json")
-    {'numa_balancing': {'before': '1', 'set': '0', 'pending': ''}}
-    """
+    """Write the values whole or not at all; without any, the file goes."""
     if state:
         write_text(path, json.dumps({"version": 1, "saved": state}, indent=1) + "\n")
     else:
@@ -129,7 +121,6 @@ class Outcome:
     why: str = ""
 
     def __str__(self) -> str:
-        """Return the line that the command prints."""
         if self.result == "failed":
             return f"[FAIL] {self.key}: {self.why}"
         if self.result == "changed since":
@@ -143,27 +134,11 @@ def apply_settings(
 ) -> list[Outcome]:
     """Make the settings, each saved before it is changed.
 
-    A setting that fails does not stop the others; what it was is forgotten again if it did not change.
-
-    Args:
-        settings: from :func:`~rocm_guide.observe.system.machine.wanted_settings`.
-        machine: where.
-        state: the file for the previous values.
-        dry_run: say what would be done, change nothing, write nothing.
+    A setting that fails does not stop the others; what it was is forgotten again if it did not change. A ``dry_run``
+    says what would be done. ``state`` is the file for the previous values.
 
     Raises:
         SystemSettingError: the state file cannot be read or written, or another run is under way.
-
-    >>> import tempfile
-    >>> from rocm_guide.observe.system.pretend import pretend_machine
-    >>> from rocm_guide.observe.system.machine import wanted_settings
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     machine = pretend_machine(Path(folder))
-    ...     for outcome in apply_settings(wanted_settings(machine), machine, Path(folder) / "s.json", dry_run=True):
-    ...         print(outcome)
-    [OK]   numa_balancing: would set '1' -> '0'
-    [OK]   clock 0000:0c:00.0: would set 'auto' -> 'determinism 1900'
-    [OK]   clock 0000:9f:00.0: would set 'auto' -> 'determinism 1900'
     """
     path = Path(state)
     if dry_run:
@@ -216,9 +191,6 @@ def reset_settings(
 
     Args:
         settings: those that exist on this machine, whatever their ``wanted``; matched with the state by key.
-        machine: where.
-        state: the file that :func:`apply_settings` wrote.
-        dry_run: say what would be done, change nothing.
         force: also restore what somebody else has changed since.
 
     Raises:

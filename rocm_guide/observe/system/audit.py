@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from cdna.checks import Check
-from rocm_guide.observe.system.machine import Gpu, Machine
+from rocm_guide.observe.system.machine import ClockLimit, Gpu, Machine
 
 __all__ = ["affinity_hints", "check_numa", "check_system"]
 
@@ -17,14 +16,8 @@ def check_numa(machine: Machine | None = None) -> Check:
 
     It also helps some programs on the processor, so the advice is to measure both.
 
-    Args:
-        machine: the real one by default.
-
     Source: "AMD Instinct MI300X system optimization",
     https://instinct.docs.amd.com/projects/amdgpu-docs/en/latest/system-optimization/mi300x.html.
-
-    >>> check_numa().status in ("OK", "WARN")
-    True
     """
     m = machine or Machine()
     value = m.read("proc/sys/kernel/numa_balancing")
@@ -37,10 +30,6 @@ def check_numa(machine: Machine | None = None) -> Check:
         return Check("OK", "numa", f"{on}; it only matters with an AMD GPU")
     fix = "rocm-guide system set; keep it only if your own run gets faster"
     return Check("WARN", "numa", on, fix)
-
-
-def _numa(m: Machine) -> list[Check]:
-    return [check_numa(m)]
 
 
 def _kernel_arguments(m: Machine) -> list[Check]:
@@ -92,11 +81,9 @@ def _hugepages(m: Machine) -> list[Check]:
 
 
 def _clock(m: Machine, gpu: Gpu) -> Check:
-    level = m.read(f"{gpu.folder}/power_dpm_force_performance_level") or "?"
-    if level == "perf_determinism":
-        table = m.read(f"{gpu.folder}/pp_od_clk_voltage") or ""
-        limit = re.search(r"OD_SCLK:\s*0:\s*\d+\s*mhz\s*1:\s*(\d+)\s*mhz", table, re.I)
-        return Check("OK", f"clock {gpu.index}", f"determinism, at most {limit[1] if limit else '?'} MHz ({gpu.bdf})")
+    level, _, limit = ClockLimit("", gpu, "").current(m).partition(" ")
+    if level == "determinism":
+        return Check("OK", f"clock {gpu.index}", f"determinism, at most {limit or '?'} MHz ({gpu.bdf})")
     if level == "auto":
         fix = "for comparable timings: rocm-guide system set --clock 1900"
         return Check("OK", f"clock {gpu.index}", f"automatic ({gpu.bdf})", fix)
@@ -114,15 +101,9 @@ def _power(m: Machine, gpu: Gpu) -> list[Check]:
             continue
         watts = int(now) // 1_000_000
         if default and default.isdigit() and int(now) < int(default):
-            fix = f"amd-smi set --gpu {gpu.bdf} --power-cap {int(default) // 1_000_000}"
-            rows.append(
-                Check(
-                    "WARN",
-                    f"power {gpu.index}",
-                    f"capped at {watts} W, the default is {int(default) // 1_000_000} W",
-                    fix,
-                )
-            )
+            usual = int(default) // 1_000_000
+            fix = f"amd-smi set --gpu {gpu.bdf} --power-cap {usual}"
+            rows.append(Check("WARN", f"power {gpu.index}", f"capped at {watts} W, the default is {usual} W", fix))
         else:
             rows.append(Check("OK", f"power {gpu.index}", f"cap {watts} W"))
     return rows
@@ -141,8 +122,7 @@ def _partition(m: Machine, gpu: Gpu) -> list[Check]:
 
 
 def affinity_hints(m: Machine) -> list[Check]:
-    """Return for every GPU the NUMA node it hangs on, and how to bind a process to it;
-    two GPUs on two nodes need two binds.
+    """Return for every GPU the NUMA node it hangs on, and how to bind a process to it.
 
     Source: "Prerequisite system validation before running AI workloads", ROCm documentation
     (https://rocm.docs.amd.com/en/latest/how-to/rocm-for-ai/system-setup/prerequisite-system-validation.html).
@@ -163,22 +143,13 @@ def affinity_hints(m: Machine) -> list[Check]:
 
 
 def check_system(machine: Machine | None = None) -> list[Check]:
-    """Run every check, in the order in which they matter.
-
-    Args:
-        machine: the real one by default.
+    """Run every check of a machine, this one by default, in the order in which they matter.
 
     Source: "AMD Instinct MI300X system optimization",
     https://instinct.docs.amd.com/projects/amdgpu-docs/en/latest/system-optimization/mi300x.html.
-
-    >>> [c.name for c in check_system()][:2]
-    ['numa', 'kernargs']
     """
     m = machine or Machine()
-    rows: list[Check] = []
-    for check in (_numa, _kernel_arguments, _boot, _hugepages):
-        one: Callable[[Machine], list[Check]] = check
-        rows += one(m)
+    rows = [check_numa(m), *_kernel_arguments(m), *_boot(m), *_hugepages(m)]
     gpus = m.gpus()
     if not gpus:
         rows.append(Check("OK", "gpu", "no AMD GPU here: clocks, power and partitions were not looked at"))
@@ -186,16 +157,9 @@ def check_system(machine: Machine | None = None) -> list[Check]:
         rows.append(_clock(m, gpu))
         rows += _power(m, gpu) + _partition(m, gpu)
     if gpus and not (m.find("amd-smi") or m.find("rocm-smi")):
-        rows.append(
-            Check(
-                "FAIL",
-                "tools",
-                "neither amd-smi nor rocm-smi is installed",
-                "install ROCm, or add /opt/rocm/bin to PATH",
-            )
-        )
+        fix = "install ROCm, or add /opt/rocm/bin to PATH"
+        rows.append(Check("FAIL", "tools", "neither amd-smi nor rocm-smi is installed", fix))
     elif gpus and not m.find("amd-smi"):
-        rows.append(
-            Check("WARN", "tools", "rocm-smi only; it has been in maintenance since ROCm 7.0", "install amd-smi-lib")
-        )
+        old = "rocm-smi only; it has been in maintenance since ROCm 7.0"
+        rows.append(Check("WARN", "tools", old, "install amd-smi-lib"))
     return rows + affinity_hints(m)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["attention_backends", "compare_backends"]
 
 _SDPA = {
-    "SDPA math": "MATH",
-    "SDPA flash": "FLASH_ATTENTION",
-    "SDPA memory-efficient": "EFFICIENT_ATTENTION",
-    "SDPA cuDNN": "CUDNN_ATTENTION",
+    "math": "MATH",
+    "flash": "FLASH_ATTENTION",
+    "memory-efficient": "EFFICIENT_ATTENTION",
+    "cuDNN": "CUDNN_ATTENTION",
 }
 
 
@@ -43,7 +43,6 @@ class Backend:
 
     @property
     def available(self) -> bool:
-        """Return whether it ran on this machine."""
         return self.run is not None
 
 
@@ -94,9 +93,8 @@ def _candidates(gpu: bool, rocm: bool) -> list[tuple[str, Any, str, str]]:
     """Return (name, function, module that must be installed, what it is)."""
     triton = os.environ.get("FLASH_ATTENTION_TRITON_AMD_ENABLE", "").upper() == "TRUE"
     flavour = "CUDA" if gpu and not rocm else "Triton" if triton else "CK"
-    rows: list[tuple[str, Any, str, str]] = [
-        (name, _sdpa(kind), "torch", "part of torch") for name, kind in _SDPA.items()
-    ]
+    rows: list[tuple[str, Any, str, str]]
+    rows = [(f"SDPA {name}", _sdpa(kind), "torch", "part of torch") for name, kind in _SDPA.items()]
     rows.append((f"FlashAttention-2 ({flavour})", _flash_attn, "flash_attn", "package flash-attn"))
     if rocm or not gpu:
         other = "CK" if triton else "Triton"
@@ -109,9 +107,8 @@ def _candidates(gpu: bool, rocm: bool) -> list[tuple[str, Any, str, str]]:
 
 def _reason(error: Exception, said: list[str]) -> str:
     """Return the reason: torch explains itself in warnings, and the last one that names a cause is the best answer."""
-    useful = [
-        t.split("(Triggered")[0].strip() for t in said if "kernel not used" not in t and "not deterministic" not in t
-    ]
+    plain = [t.split("(Triggered")[0].strip() for t in said]
+    useful = [t for t in plain if "kernel not used" not in t and "not deterministic" not in t]
     text = (useful or [str(error)])[-1]
     return text.splitlines()[0] if text else type(error).__name__
 
@@ -138,21 +135,16 @@ def attention_backends(device: str | None = None, dtype: torch.dtype | None = No
     found = []
     for name, run, module, why in _candidates(gpu, rocm):
         if importlib.util.find_spec(module) is None:
-            found.append(Backend(name, None, f"{module} is not installed" + ("" if gpu else ", and needs a GPU")))
-            continue
-        if run is None:
-            found.append(Backend(name, None, why))
-            continue
-        if not gpu and name in ("SDPA memory-efficient", "SDPA cuDNN"):
-            found.append(Backend(name, None, "a GPU kernel, and this is a CPU"))
-            continue
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            try:
-                run(q, q, q, True)
-            except Exception as e:  # noqa: BLE001 - whatever a library raises is the answer to "why not?"
-                found.append(Backend(name, None, _reason(e, [str(w.message) for w in said])))
-                continue
+            run, why = None, f"{module} is not installed" + ("" if gpu else ", and needs a GPU")
+        elif not gpu and name in ("SDPA memory-efficient", "SDPA cuDNN"):
+            run, why = None, "a GPU kernel, and this is a CPU"
+        elif run is not None:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                try:
+                    run(q, q, q, True)
+                except Exception as e:  # noqa: BLE001 - whatever a library raises is the answer to "why not?"
+                    run, why = None, _reason(e, [str(w.message) for w in said])
         found.append(Backend(name, run, why))
     return found
 

@@ -11,14 +11,7 @@ from rocm_guide.common.base import GuideError
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "SlowMemory",
-    "attention_flops",
-    "flash_traffic",
-    "saved_for_backward",
-    "standard_traffic",
-    "visible_tiles",
-]
+__all__ = ["SlowMemory", "attention_flops", "flash_traffic", "saved_for_backward", "standard_traffic", "visible_tiles"]
 
 
 class SlowMemory:
@@ -47,7 +40,6 @@ class SlowMemory:
 
     @property
     def total(self) -> int:
-        """Bytes both ways."""
         return self.loaded + self.stored
 
 
@@ -99,8 +91,7 @@ def standard_traffic(queries: int, keys: int, d: int, size: int = 2) -> int:
 def flash_traffic(
     queries: int, keys: int, d: int, block_m: int, block_n: int, size: int = 2, *, causal: bool = False
 ) -> int:
-    """Return the bytes to and from main memory of one head, tile by tile:
-    Q and O once, K and V once for every tile of queries.
+    """Return the bytes to and from memory of one head, tile by tile: Q, O once, K, V once for every tile of queries.
 
     The log-sum-exp is one number of 4 bytes per query. Tiles behind the causal line are never loaded.
 

@@ -30,16 +30,12 @@ def transformers_attention(
     is_causal: bool | None = None,
     **other: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute attention as transformers asks for it in every layer, with our kernels.
+    """Compute attention (batch, queries, heads, D) as transformers asks for it in every layer, with our kernels.
 
     Args:
         query: (batch, heads, queries, D); ``key`` and ``value`` the same with KV heads, which are not repeated.
         attention_mask: None when the causal structure says it all; else (batch, 1, queries, keys), True or 0 for keys
             that may be seen. It becomes a matrix bias.
-        is_causal: overrides ``module.is_causal``.
-
-    Returns:
-        (batch, queries, heads, D), and None: weights are never stored, so they cannot be returned.
 
     Raises:
         AttentionError: soft-capping, attention sinks or values of another head size.
@@ -87,13 +83,7 @@ def register_attention() -> str:
 
     Masks are made as for SDPA: none where the causal structure is enough, else a boolean matrix.
 
-    >>> from rocm_guide.models.shapes import config_of
-    >>> from transformers import AutoModelForCausalLM
-    >>> small = {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 32, "vocab_size": 64}
-    >>> config = config_of("llama-2-7b", **small)
-    >>> ours = {"attn_implementation": register_attention(), "trust_remote_code": False}
-    >>> model = AutoModelForCausalLM.from_config(config, **ours)
-    >>> model.config._attn_implementation
+    >>> register_attention()
     'rocm_guide'
     """
     from transformers import AttentionInterface

@@ -55,20 +55,8 @@ _CONFIG = """#pragma once
 #define CK_USE_FNUZ_FP8 1
 """
 _FLAGS = (
-    "-x",
-    "hip",
-    "--cuda-device-only",
-    "-nogpulib",
-    "-nogpuinc",
-    "-nostdinc",
-    "-nostdinc++",
-    "-std=c++17",
-    "-O3",
-    "-D__HIPCC_RTC__",
-    "-DCK_CODE_GEN_RTC",
-    "-DCK_USE_XDL",
-    "-Wno-c++20-extensions",
-    "-ferror-limit=1",
+    *("-x", "hip", "--cuda-device-only", "-nogpulib", "-nogpuinc", "-nostdinc", "-nostdinc++", "-std=c++17", "-O3"),
+    *("-D__HIPCC_RTC__", "-DCK_CODE_GEN_RTC", "-DCK_USE_XDL", "-Wno-c++20-extensions", "-ferror-limit=1"),
 )
 
 #: Options for CK's verdict alone: no code, and nothing after the first refusal.
@@ -95,7 +83,7 @@ def _prelude() -> str:
 
 @functools.cache
 def archive_bytes() -> bytes:
-    """Return the archive as it is shipped.
+    """Return the archive of headers as it is shipped.
 
     Raises:
         CkError: it is not here: a copy of this helper in another project has no archive.
@@ -128,9 +116,7 @@ def ck_headers() -> Path:
 
 
 def source_key(source: str, arch: str = "gfx942") -> str:
-    """Return the name under which assembly of ``source`` is kept:
-    source, prelude, configuration, headers and target.
-    """
+    """Return the name under which assembly is kept: a digest of all that it depends on."""
     parts = (source, _prelude(), _CONFIG, hashlib.sha256(archive_bytes()).hexdigest(), arch, " ".join(_FLAGS))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
@@ -144,25 +130,13 @@ def _builtin_headers(clang: list[str]) -> str:
 
 
 def compile_command(folder: Path, arch: str) -> list[str]:
-    """Return the compiler and its options for a source that includes CK's headers;
-    what they need is written to ``folder``.
-
-    Raises:
-        HipError: no compiler; CkError: no archive of headers.
-    """
+    """Return the compiler and its options for a source with CK's headers; what they need is written to ``folder``."""
     clang = find_clang()
     write_text(folder / "shim" / "ck" / "config.h", _CONFIG)
     write_text(folder / "shim" / "cassert", "")
     write_text(folder / "rtc.h", _prelude())
-    return [
-        *clang,
-        *_FLAGS,
-        f"--offload-arch={arch}",
-        "-isystem",
-        _builtin_headers(clang),
-        f"-I{folder / 'shim'}",
-        f"-I{ck_headers()}",
-    ]
+    includes = ["-isystem", _builtin_headers(clang), f"-I{folder / 'shim'}", f"-I{ck_headers()}"]
+    return [*clang, *_FLAGS, f"--offload-arch={arch}", *includes]
 
 
 def _compile(source: str, arch: str, *options: str) -> str:
@@ -177,21 +151,14 @@ def _compile(source: str, arch: str, *options: str) -> str:
 
 @functools.cache
 def _shipped() -> dict[str, bytes]:
-    try:
-        path = files("rocm_guide").joinpath("data", _SHIPPED)
-    except ModuleNotFoundError:  # a copy of this helper in another project
-        return {}
-    if not path.is_file():
-        return {}
-    with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as packed:
+    with zipfile.ZipFile(io.BytesIO(files("rocm_guide").joinpath("data", _SHIPPED).read_bytes())) as packed:
         return {name.removesuffix(".s"): packed.read(name) for name in packed.namelist()}
 
 
 def assemble_source(source: str, arch: str = "gfx942", *, fresh: bool = False) -> str:
-    """Return assembly of a generated source: shipped, from the cache, or compiled now and kept.
+    """Return assembly of a generated source, or one changed by hand: shipped, from the cache, or compiled and kept.
 
     Args:
-        source: of :func:`~rocm_guide.tune.ck.generate.kernel_source`, or changed by hand.
         arch: ``gfx942``; others as far as CK and clang know them.
         fresh: compile, whatever is kept.
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""A picture for each idea of an instance, drawn from its parameters: tiles, loads, LDS, the epilogue. Notebook 36."""
+"""A picture for each idea of an instance, drawn from its parameters: tiles, loads, LDS, the epilogue. Notebook 36.
+
+Each refuses an instance that breaks a rule, as :func:`rocm_guide.tune.ck.rules.require` does.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +51,12 @@ def _lines(ax: Axes, shape: tuple[int, int], step: tuple[float, float], **style:
         ax.axvline(at - 0.5, **style)
 
 
-def draw_tiles(instance: GemmInstance, problem: Problem) -> Figure:
-    """Draw the way from E to tiles of workgroups, from a tile to waves,
-    from a wave's part to the lanes of one matrix instruction.
+def _label(ax: Axes, x: float, y: float, text: str, size: float, **more: Any) -> None:
+    ax.text(x, y, text, ha="center", va="center", fontsize=size, **more)
 
-    Raises:
-        CkError: a rule is broken.
-    """
+
+def draw_tiles(instance: GemmInstance, problem: Problem) -> Figure:
+    """Draw the way from E to tiles of workgroups, on to waves, and on to the lanes of one matrix instruction."""
     require(instance, problem)
     i = instance
     m, n, _ = i.padded(problem)
@@ -72,7 +74,7 @@ def draw_tiles(instance: GemmInstance, problem: Problem) -> Figure:
     _lines(axes[1], (rows, columns), (1, 1), color="white", linewidth=1)
     for r in range(rows):
         for c in range(columns):
-            axes[1].text(c, r, f"w{owner[r, c]}", ha="center", va="center", fontsize=7 if rows <= 8 else 5)
+            _label(axes[1], c, r, f"w{owner[r, c]}", 7 if rows <= 8 else 5)
     axes[1].set(xticks=[], yticks=[])
 
     lane = np.zeros((i.MPerXDL, i.NPerXDL), int)
@@ -81,24 +83,12 @@ def draw_tiles(instance: GemmInstance, problem: Problem) -> Figure:
     for r in range(places.shape[0]):
         lane[places[r, :, 0], places[r, :, 1]] = np.arange(WAVE)
         register[places[r, :, 0], places[r, :, 1]] = r
-    _owners(
-        axes[2],
-        lane // i.MPerXDL,
-        f"one {i.MPerXDL} x {i.NPerXDL} product",
-        f"lane = column + {i.MPerXDL} x colour",
-        "register, by rows",
-    )
+    title, x = f"one {i.MPerXDL} x {i.NPerXDL} product", f"lane = column + {i.MPerXDL} x colour"
+    _owners(axes[2], lane // i.MPerXDL, title, x, "register, by rows")
     _lines(axes[2], lane.shape, (4, i.NPerXDL), color="white", linewidth=1)
     for top in range(0, i.MPerXDL, 4):
-        first, last = register[top, 0], register[top + 3, 0]
-        axes[2].text(
-            i.NPerXDL / 2 - 0.5,
-            top + 1.5,
-            f"lanes {lane[top, 0]}-{lane[top, -1]}: r{first}-r{last}",
-            ha="center",
-            va="center",
-            fontsize=6.5,
-        )
+        held = f"lanes {lane[top, 0]}-{lane[top, -1]}: r{register[top, 0]}-r{register[top + 3, 0]}"
+        _label(axes[2], i.NPerXDL / 2 - 0.5, top + 1.5, held, 6.5)
     axes[2].set(xticks=[], yticks=[])
     return figure
 
@@ -107,9 +97,6 @@ def draw_loads(instance: GemmInstance, rows: int = 16) -> Figure:
     """Draw which thread loads which elements of the tiles of A and of B in one turn: a box is one load of one thread.
 
     Only the first ``rows`` rows (or columns, of a B by columns) of a tile are shown.
-
-    Raises:
-        CkError: a rule is broken.
     """
     require(instance)
     i = instance
@@ -120,28 +107,17 @@ def draw_loads(instance: GemmInstance, rows: int = 16) -> Figure:
         places = cluster_places(whole, cluster, getattr(i, f"{x}BlockTransferThreadClusterArrangeOrder"))
         thread = np.zeros((whole[1], i.KPerBlock), int)
         thread[places[..., 1], places[..., 0] * whole[2] + places[..., 2]] = np.arange(len(places))[:, None]
-        vector, along_k = (
-            getattr(i, f"{x}BlockTransferSrcScalarPerVector"),
-            getattr(i, f"{x}BlockTransferSrcVectorDim") == 2,
-        )
-        shown = thread[:rows]
+        vector, dim = (getattr(i, f"{x}BlockTransferSrc{name}") for name in ("ScalarPerVector", "VectorDim"))
+        shown, along_k = thread[:rows], dim == 2
         by = "columns" if getattr(i, f"{x}Layout") == "Col" else "rows"
-        dtype = getattr(i, f"{x}DataType")
-        width = vector * BYTES[dtype] * 8
+        width = vector * BYTES[getattr(i, f"{x}DataType")] * 8
         _owners(ax, shown, f"{x} by {by}: {width} bits a load", "k", "m" if x == "A" else "n")
         step = (1, vector) if along_k else (vector, 1)
         _lines(ax, shown.shape, step, color="white", linewidth=0.8)
+        size, turned = (5.5, 0) if along_k else (4.5, 90)
         for r in range(0, shown.shape[0], step[0]):
             for c in range(0, shown.shape[1], step[1]):
-                ax.text(
-                    c + (step[1] - 1) / 2,
-                    r + (step[0] - 1) / 2,
-                    f"t{shown[r, c]}",
-                    ha="center",
-                    va="center",
-                    fontsize=5.5 if along_k else 4.5,
-                    rotation=0 if along_k else 90,
-                )
+                _label(ax, c + (step[1] - 1) / 2, r + (step[0] - 1) / 2, f"t{shown[r, c]}", size, rotation=turned)
     return figure
 
 
@@ -150,9 +126,6 @@ def draw_lds(instance: GemmInstance, rows: int = 10) -> Figure:
 
     A line of the picture is 128 bytes: the 32 banks of 4 bytes. Colours are planes K0; a box holds K1 neighbours along
     K of one row m. Shown is where the first ``rows`` rows of each plane begin.
-
-    Raises:
-        CkError: a rule is broken.
     """
     require(instance)
     i = instance
@@ -174,7 +147,7 @@ def draw_lds(instance: GemmInstance, rows: int = 10) -> Figure:
         _owners(ax, banks, f"ABlockLdsExtraM = {extra}", "bank of 4 bytes", "plane K0")
         for line, middle, m in labels:
             if middle < 32:
-                ax.text(middle, line, f"m{m}", ha="center", va="center", fontsize=5.5)
+                _label(ax, middle, line, f"m{m}", 5.5)
         _lines(ax, banks.shape, (3, i.AK1 * size / 4), color="white", linewidth=1)
         ax.set_yticks(np.arange(i.a_slice[0]) * 3 + 1, [str(k) for k in range(i.a_slice[0])])
     return figure
@@ -185,9 +158,6 @@ def draw_epilogue(instance: GemmInstance, rows: int = 16, columns: int = 64) -> 
 
     Left, a lane holds four rows of one column, so its neighbours in a row belong to other lanes. Right, a thread has
     a piece of a row, and stores it with one instruction.
-
-    Raises:
-        CkError: a rule is broken.
     """
     require(instance)
     i = instance
@@ -203,14 +173,13 @@ def draw_epilogue(instance: GemmInstance, rows: int = 16, columns: int = 64) -> 
     stored = r // (down // cluster[1]) * cluster[3] + c // (across // cluster[3])
     vector = i.CDEBlockTransferScalarPerVector_NPerBlock
     figure, axes = _panels([1, 1], 3.3)
-    _owners(
-        axes[0], held // i.MPerXDL + 3 * wave, "accumulators: colour = wave and row group", "column of the slice", "row"
-    )
+    title, x = "accumulators: colour = wave and row group", "column of the slice"
+    _owners(axes[0], held // i.MPerXDL + 3 * wave, title, x, "row")
     _lines(axes[0], held.shape, (4, 1), color="white", linewidth=0.4)
     bits = vector * BYTES[i.EDataType] * 8
-    _owners(axes[1], stored, f"stores of E: {bits} bits a thread", "column of the slice", "row")
+    _owners(axes[1], stored, f"stores of E: {bits} bits a thread", x, "row")
     _lines(axes[1], stored.shape, (1, vector), color="white", linewidth=0.8)
     for top in range(rows):
         for left in range(0, columns, vector):
-            axes[1].text(left + (vector - 1) / 2, top, f"t{stored[top, left]}", ha="center", va="center", fontsize=5)
+            _label(axes[1], left + (vector - 1) / 2, top, f"t{stored[top, left]}", 5)
     return figure

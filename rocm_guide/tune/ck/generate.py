@@ -16,13 +16,14 @@ from rocm_guide.tune.ck.operations import operation
 __all__ = ["extension_source", "instance_source", "kernel_source"]
 
 HEADER = "ck/tensor_operation/gpu/device/impl/device_gemm_multiple_d_xdl_cshuffle.hpp"
+#: Type -> C++, and torch's name of it.
 _TYPES = {
-    "F16": "ck::half_t",
-    "BF16": "ck::bhalf_t",
-    "F32": "float",
-    "F8": "ck::f8_t",
-    "I8": "int8_t",
-    "I32": "int32_t",
+    "F16": ("ck::half_t", "at::kHalf"),
+    "BF16": ("ck::bhalf_t", "at::kBFloat16"),
+    "F32": ("float", "at::kFloat"),
+    "F8": ("ck::f8_t", "at::kFloat8_e4m3fnuz"),
+    "I8": ("int8_t", "at::kChar"),
+    "I32": ("int32_t", "at::kInt"),
 }
 
 
@@ -48,21 +49,18 @@ def instance_source(instance: GemmInstance) -> str:
     op = operation(instance.CDEElementwiseOperation)
     values = {f.name: getattr(instance, f.name) for f in fields(instance)} | {"ComputeDataType": instance.compute_type}
     lines = [(_value(name, value), name) for name, value in values.items()]
-    width = max(len(text) for text, _ in lines) + 1
-    listing = [
-        f"    {text + (',' if n < len(lines) - 1 else '>;'):<{width}} // {name}" for n, (text, name) in enumerate(lines)
-    ]
+    width, ends = max(len(text) for text, _ in lines) + 1, [*[","] * (len(lines) - 1), ">;"]
+    listing = [f"    {text + end:<{width}} // {name}" for (text, name), end in zip(lines, ends, strict=True)]
     used = {v for value in values.values() for v in (value if isinstance(value, tuple) else (value,))}
-    aliases = [f"using {name:<4} = {cpp};" for name, cpp in _TYPES.items() if name in used]
+    aliases = [f"using {name:<4} = {cpp};" for name, (cpp, _) in _TYPES.items() if name in used]
     struct = ""
     if op.code:
         # The struct sees C as it lies in LDS, and each D as it lies in memory.
         d = instance.DsDataType[0] if instance.DsDataType else instance.EDataType
         if op.types and op.types != (instance.CShuffleDataType, d):
-            raise CkError(
-                f"{instance.CDEElementwiseOperation}: its struct is written for C and D of "
-                f"{' and '.join(op.types)}, not of {instance.CShuffleDataType} and {d}"
-            )
+            said = f"its struct is written for C and D of {' and '.join(op.types)}"
+            have = f"{instance.CShuffleDataType} and {d}"
+            raise CkError(f"{instance.CDEElementwiseOperation}: {said}, not of {have}")
         types = {"E": instance.EDataType, "C": instance.CShuffleDataType, "D": d}
         struct = Template(op.code).substitute(types, name=instance.CDEElementwiseOperation)
     head = f"""#include "{HEADER}"
@@ -103,10 +101,8 @@ def kernel_source(instance: GemmInstance, problem: Problem) -> str:
     arguments += [f"const {t}* {n}" for t, n in zip(i.DsDataType, names, strict=True)]
     arguments += [f"{i.EDataType}* e", *(f"float {s}" for s in op.scalars)]
     strides = [*p.StrideDs, *[None] * len(names)]
-    ds = [
-        _described(p.M, p.N, *_strides(layout, strides[n], p.N if layout == "Row" else p.M))
-        for n, layout in enumerate(i.DsLayout)
-    ]
+    packed = {"Row": p.N, "Col": p.M}
+    ds = [_described(p.M, p.N, *_strides(x, strides[n], packed[x])) for n, x in enumerate(i.DsLayout)]
     b_row = i.BLayout == "Row"
     descriptors = [
         _described(p.M, p.K, *_strides(i.ALayout, p.StrideA, p.K if i.ALayout == "Row" else p.M)),
@@ -139,19 +135,10 @@ def extension_source(instance: GemmInstance, name: str = "ck_gemm") -> str:
     i = instance
     op = operation(i.CDEElementwiseOperation)
     scalars = ", ".join(f"static_cast<float>(scalars[{n}])" for n in range(len(op.scalars)))
-    torch_type = {
-        "F16": "at::kHalf",
-        "BF16": "at::kBFloat16",
-        "F32": "at::kFloat",
-        "I8": "at::kChar",
-        "I32": "at::kInt",
-        "F8": "at::kFloat8_e4m3fnuz",
-    }
+    torch_type = {name: torch for name, (_, torch) in _TYPES.items()}
     pointers = ", ".join(f"ds[{n}].data_ptr()" for n in range(len(i.DsDataType)))
     strides = ", ".join(f"ds[{n}].dim() == 1 ? 0 : int(ds[{n}].stride(0))" for n in range(len(i.DsDataType)))
-    b_sizes, b_stride = (
-        ("b.size(0), b.size(1)", "b.stride(0)") if i.BLayout == "Row" else ("b.size(1), b.size(0)", "b.stride(0)")
-    )
+    b_sizes = "b.size(0), b.size(1)" if i.BLayout == "Row" else "b.size(1), b.size(0)"
     tensors = "\n".join(
         f"    TORCH_CHECK(ds[{n}].scalar_type() == {torch_type[t]} && ds[{n}].size(-1) == N,\n"
         f'                "D{n}: wrong type or size");'
@@ -180,7 +167,7 @@ torch::Tensor {name}(torch::Tensor a, torch::Tensor b, std::vector<torch::Tensor
 
     auto gemm     = Instance{{}};
     auto argument = gemm.MakeArgument(a.data_ptr(), b.data_ptr(), {{{pointers}}}, e.data_ptr(), M, N, K,
-                                      a.stride(0), {b_stride}, {{{strides}}}, N,
+                                      a.stride(0), b.stride(0), {{{strides}}}, N,
                                       {i.AElementwiseOperation}{{}}, {i.BElementwiseOperation}{{}},
                                       {i.CDEElementwiseOperation}{{{scalars}}});
     TORCH_CHECK(gemm.IsSupportedArgument(argument), "CK cannot run this problem: ", gemm.GetTypeString());

@@ -46,16 +46,13 @@ class Launch:
         return self.groups / (self.most * self.units)
 
     def __str__(self) -> str:
-        """Return one line."""
-        return (
-            f"{self.groups} workgroups on {self.units} units: up to {self.most} each, {self.resident} at once; "
-            f"{self.busy:.0%} of the units' time is used, {self.useful:.0%} of the arithmetic is not padding"
-        )
+        said = f"{self.groups} workgroups on {self.units} units: up to {self.most} each, {self.resident} at once"
+        used = f"{self.busy:.0%} of the units' time is used, {self.useful:.0%} of the arithmetic is not padding"
+        return f"{said}; {used}"
 
 
 def estimated_registers(instance: GemmInstance) -> int:
-    """Estimate the registers of a lane, before compiling:
-    accumulators, the loads under way, fragments from LDS, and 20 more.
+    """Estimate the registers of a lane: accumulators, the loads under way, fragments from LDS, and 20 more.
 
     For the presets within 45 of what the compiler takes; the assembly has the number. CK's kernel cannot have more than
     ``MAX_REGISTERS``, half of what the chip allows: what is more is spilled.
@@ -104,7 +101,6 @@ class Prediction:
 
     @property
     def seconds(self) -> float:
-        """The predicted time."""
         return max(self.matrix, self.lds, self.l1, self.turns, self.memory) + START
 
     @property
@@ -120,13 +116,11 @@ class Prediction:
     @property
     def limit(self) -> str:
         """Return which of the five decides."""
-        parts = {n: getattr(self, n) for n in ("matrix", "lds", "l1", "turns", "memory")}
-        return max(parts, key=lambda n: parts[n])
+        return max(("matrix", "lds", "l1", "turns", "memory"), key=lambda n: float(getattr(self, n)))
 
 
 def predict(instance: GemmInstance, problem: Problem, vgprs: int | None = None) -> Prediction:
-    """Predict the time on an MI300X by a stated model, from the specification:
-    a prediction to rank instances, not a measurement.
+    """Predict the time on an MI300X by a stated model, from the specification, to rank instances; no measurement.
 
     The busiest unit does its workgroups; matrix cores, LDS and L1 work side by side at their peaks, as far as the
     resident waves cover the four SIMDs. Caches hold what workgroups share.
@@ -147,11 +141,8 @@ def predict(instance: GemmInstance, problem: Problem, vgprs: int | None = None) 
     simds = min(1.0, together * i.waves / spec.simds)
     clock = mhz * 1e6
     turns = k // i.KPerBlock * -(-grid.most // together)
-    once = (
-        p.M * p.K * BYTES[i.ADataType]
-        + p.K * p.N * BYTES[i.BDataType]
-        + p.M * p.N * (BYTES[i.EDataType] + sum(BYTES[d] for d in i.DsDataType))
-    )
+    once = p.M * p.K * BYTES[i.ADataType] + p.K * p.N * BYTES[i.BDataType]
+    once += p.M * p.N * (BYTES[i.EDataType] + sum(BYTES[d] for d in i.DsDataType))
     return Prediction(
         matrix=2 * m * n * k * share / (per_clock * clock) / simds,
         lds=(moved.lds_reads + moved.lds_writes) * share / (LDS_BYTES * clock),

@@ -102,9 +102,8 @@ class Problem:
             if value is not None and (not isinstance(value, int) or not 0 < value < 2**31):
                 raise CkError(f"{name}={value!r}: a positive integer, or None for a packed matrix")
         if any(s is not None and (not isinstance(s, int) or not 0 <= s < 2**31) for s in self.StrideDs):
-            raise CkError(
-                f"StrideDs={self.StrideDs!r}: None for packed, 0 for one row that all rows share, or a stride"
-            )
+            known = "None for packed, 0 for one row that all rows share, or a stride"
+            raise CkError(f"StrideDs={self.StrideDs!r}: {known}")
 
     @property
     def flops(self) -> int:
@@ -237,7 +236,6 @@ class GemmInstance:
 
     @property
     def waves(self) -> int:
-        """Waves of a workgroup, 64 threads each."""
         return self.BlockSize // WAVE
 
     @cached_property
@@ -285,7 +283,6 @@ class GemmInstance:
 
     @property
     def shuffles(self) -> int:
-        """Return how many such slices a tile has."""
         rows, columns = self.shuffle_slice
         return self.MPerBlock * self.NPerBlock // (rows * columns)
 

@@ -69,12 +69,17 @@ def _template(text: str, **parts: str) -> str:
     return Template(text).safe_substitute(parts)
 
 
-def _scaled(c: Any, d: Any, alpha: float, beta: float, relu: bool, rounded: bool) -> Any:
-    # clang fuses the first product with the sum: one rounding (of a sum that float64 holds) where numpy has two.
-    product = c.astype(np.float64) * np.float64(np.float32(alpha))
-    x = (product + d.astype(np.float32) * np.float32(beta)).astype(np.float32)
-    x = np.clip(np.maximum(x, 0) if relu else x, -128, 127)
-    return (np.rint(x) if rounded else np.trunc(x)).astype(np.int8)
+def _scaled(*, relu: bool, rounded: bool) -> Operation:
+    def compute(c: Any, d: Any, alpha: float, beta: float) -> Any:
+        # clang fuses the first product with the sum: one rounding (of a sum that float64 holds) where numpy has two.
+        product = c.astype(np.float64) * np.float64(np.float32(alpha))
+        x = (product + d.astype(np.float32) * np.float32(beta)).astype(np.float32)
+        x = np.clip(np.maximum(x, 0) if relu else x, -128, 127)
+        return (np.rint(x) if rounded else np.trunc(x)).astype(np.int8)
+
+    how, to_nearest = ("", "__builtin_rintf(x)") if rounded else ("constexpr ", "x")
+    code = _template(_SCALED, how=how, relu=_RELU if relu else "", round=to_nearest)
+    return Operation(1, compute, code, ("alpha", "beta"), ("I32", "I8"))
 
 
 #: name -> operation. ``ScaleScaleAddRelu`` truncates, as AMD's does; ``…Round`` rounds to the nearest number.
@@ -83,27 +88,9 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
         "PassThrough": Operation(0, lambda c: c),
         "Add": Operation(1, lambda c, d: c + d, _template(_ADD, result="x")),
         "AddRelu": Operation(1, lambda c, d: np.maximum(c + d, 0), _template(_ADD, result="x > 0 ? x : 0")),
-        "ScaleScaleAdd": Operation(
-            1,
-            lambda c, d, alpha, beta: _scaled(c, d, alpha, beta, False, False),
-            _template(_SCALED, how="constexpr ", relu="", round="x"),
-            ("alpha", "beta"),
-            ("I32", "I8"),
-        ),
-        "ScaleScaleAddRelu": Operation(
-            1,
-            lambda c, d, alpha, beta: _scaled(c, d, alpha, beta, True, False),
-            _template(_SCALED, how="constexpr ", relu=_RELU, round="x"),
-            ("alpha", "beta"),
-            ("I32", "I8"),
-        ),
-        "ScaleScaleAddReluRound": Operation(
-            1,
-            lambda c, d, alpha, beta: _scaled(c, d, alpha, beta, True, True),
-            _template(_SCALED, how="", relu=_RELU, round="__builtin_rintf(x)"),
-            ("alpha", "beta"),
-            ("I32", "I8"),
-        ),
+        "ScaleScaleAdd": _scaled(relu=False, rounded=False),
+        "ScaleScaleAddRelu": _scaled(relu=True, rounded=False),
+        "ScaleScaleAddReluRound": _scaled(relu=True, rounded=True),
     }
 )
 

@@ -25,9 +25,7 @@ _NUMPY: dict[str, type[np.generic]] = {"F16": np.float16, "F32": np.float32, "I8
 
 @dataclass
 class Traffic:
-    """The bytes that a launch moves and the instructions that it executes;
-    what padding adds is not loaded or stored.
-    """
+    """The bytes that a launch moves and the instructions that it executes; what padding adds is not moved."""
 
     global_loads: int = 0
     global_stores: int = 0

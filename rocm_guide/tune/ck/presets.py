@@ -20,12 +20,8 @@ def transfer(x: str, along_k: bool, tile: int, threads: int, k: int, k1: int, ve
     """Return the cluster, orders, widths and extra rows that copy a tile of A or B to LDS, under CK's names.
 
     Args:
-        x: "A" or "B".
-        along_k: the matrix is contiguous along K, so each load is a part of a row of K. Otherwise a load takes
-            neighbours along M or N.
-        tile, k, k1: MPerBlock or NPerBlock, KPerBlock, AK1 or BK1.
-        threads: BlockSize.
-        vector: elements of one load.
+        along_k: a load of ``vector`` elements is a part of a row of K; otherwise it takes neighbours along M or N.
+        tile, threads, k, k1: MPerBlock or NPerBlock, BlockSize, KPerBlock, AK1 or BK1.
     """
     names = "AK0_M_AK1" if x == "A" else "BK0_N_BK1"
     k0 = k // k1
@@ -55,7 +51,7 @@ def b_by_rows(instance: GemmInstance, vector: int = 4) -> GemmInstance:
     return i.but(BLayout="Row", BK1=2, **transfer("B", False, i.NPerBlock, i.BlockSize, i.KPerBlock, 2, vector))
 
 
-_NO_D = {"DsLayout": (), "DsDataType": (), "CDEElementwiseOperation": "PassThrough"}
+NO_D: dict[str, Any] = {"DsLayout": (), "DsDataType": (), "CDEElementwiseOperation": "PassThrough"}
 
 #: "Kernel fusion using Composable Kernel": MultipleD, D in fp16, AddRelu, B by columns. It gives no tile; this is the
 #: tile of the run that it shows, with the transfers of B that a B by columns needs.
@@ -65,7 +61,7 @@ DOCUMENT_PROSE = GemmInstance()
 #: B by rows. CK's gemm_xdl_fp16.cpp of October 2024 has what the printed line leaves out.
 DOCUMENT_RUN = b_by_rows(
     GemmInstance(
-        **_NO_D,  # type: ignore[arg-type]
+        **NO_D,
         GemmSpec="Default",
         CShuffleNXdlPerWavePerShuffle=2,
         CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock=(1, 16, 1, 16),
@@ -75,14 +71,10 @@ DOCUMENT_RUN = b_by_rows(
 
 #: CK's example/01_gemm/gemm_xdl_fp16.cpp of November 2025: 16 x 16 matrix instructions, 8 x 4 of them for each wave.
 EXAMPLE_TODAY = DOCUMENT_RUN.but(
-    MPerXDL=16,
-    NPerXDL=16,
-    MXdlPerWave=8,
-    NXdlPerWave=4,
-    CDEBlockTransferScalarPerVector_NPerBlock=4,
+    MPerXDL=16, NPerXDL=16, MXdlPerWave=8, NXdlPerWave=4, CDEBlockTransferScalarPerVector_NPerBlock=4
 )
 
-_INT8 = {
+_INT8: dict[str, Any] = {
     "ADataType": "I8",
     "BDataType": "I8",
     "AccDataType": "I32",
@@ -100,7 +92,7 @@ _INT8 = {
 }
 
 #: The large INT8 tile of CK's library, with the operation and types of SmoothQuant's linear layer with ReLU.
-INT8_LARGE = GemmInstance(**_INT8)  # type: ignore[arg-type]
+INT8_LARGE = GemmInstance(**_INT8)
 
 #: A small INT8 tile for few rows: one matrix instruction's tile for each of four waves.
 INT8_SMALL = INT8_LARGE.but(

@@ -9,9 +9,8 @@ loses elements, and one whose NXdlPerWave it silently replaces. Source: CK 1.2.0
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any
 
 from cdna.arch import ARCHS
@@ -56,18 +55,18 @@ class Refusal:
     by_ck: bool = True
 
     def __str__(self) -> str:
-        """Return one line."""
         own = "" if self.by_ck else ", not checked by CK"
         fix = f"; {self.fix} would do" if self.fix else ""
         return f"{self.parameter}={self.value}: {self.rule} ({self.file}{own}){fix}"
 
 
-def _nearest(now: int, good: Callable[[int], bool], among: Sequence[int]) -> str:
-    fitting = [n for n in among if good(n)]
+POWERS = tuple(2**n for n in range(11))
+
+
+def _nearest(now: int, fitting: Sequence[int]) -> str:
     return str(min(fitting, key=lambda n: (abs(math.log2(n / max(now, 1))), n))) if fitting else ""
 
 
-POWERS = tuple(2**n for n in range(11))
 #: Threads of a workgroup that CK's kernels are compiled for; the chip could take 1,024.
 #: Source: ck.hpp of CK 1.2.0; https://github.com/ROCm/composable_kernel/issues/1652 and 558 are launches of more.
 MAX_THREADS = 256
@@ -76,264 +75,145 @@ MAX_THREADS = 256
 MAX_REGISTERS = 512 // 2
 
 _NAMES = tuple(f.name for f in fields(GemmInstance) if f.type in ("int", "Lengths3", "Lengths4"))
+#: (parameter, rule, file) and, where there are such, a value that would do, and False: only we check it.
+_Broken = Iterator[tuple[Any, ...]]
 
 
-def _positive(i: GemmInstance) -> Iterator[Refusal]:
+def _positive(i: GemmInstance) -> _Broken:
     for name in _NAMES:
         value = getattr(i, name)
         numbers = value if isinstance(value, tuple) else (value,)
         least = 0 if "Extra" in name or "Order" in name or "VectorDim" in name else 1
         if bad := [n for n in numbers if not isinstance(n, int) or not least <= n <= 1 << 20]:
-            yield Refusal(name, value, f"{bad[0]} is not from {least} to {1 << 20:,}", DEVICE, str(least or 1))
+            yield name, f"{bad[0]} is not from {least} to {1 << 20:,}", DEVICE, least or 1
         if "Order" in name and sorted(numbers) != [0, 1, 2]:
-            yield Refusal(name, value, "not an order of the dimensions 0, 1, 2", DEVICE, "(1, 0, 2)")
+            yield name, "not an order of the dimensions 0, 1, 2", DEVICE, (1, 0, 2)
 
 
-def _operation(i: GemmInstance) -> Iterator[Refusal]:
+def _operation(i: GemmInstance) -> _Broken:
     for name in ("AElementwiseOperation", "BElementwiseOperation"):
         if getattr(i, name) != "PassThrough":
-            yield Refusal(name, getattr(i, name), "known here is PassThrough alone", DEVICE, "PassThrough", False)
+            yield name, "known here is PassThrough alone", DEVICE, "PassThrough", False
     if len(i.DsLayout) != len(i.DsDataType):
-        yield Refusal("DsLayout", i.DsLayout, f"{len(i.DsDataType)} types of D need as many layouts", DEVICE)
+        yield "DsLayout", f"{len(i.DsDataType)} types of D need as many layouts", DEVICE
     known = OPERATIONS.get(i.CDEElementwiseOperation)
     if known is None:
-        yield Refusal(
-            "CDEElementwiseOperation",
-            i.CDEElementwiseOperation,
-            f"known here are {', '.join(OPERATIONS)}",
-            DEVICE,
-            "",
-            False,
-        )
+        yield "CDEElementwiseOperation", f"known here are {', '.join(OPERATIONS)}", DEVICE, "", False
     elif known.ds != len(i.DsDataType):
-        yield Refusal(
-            "CDEElementwiseOperation",
-            i.CDEElementwiseOperation,
-            f"takes {known.ds} D, and DsDataType has {len(i.DsDataType)}",
-            DEVICE,
-        )
+        yield "CDEElementwiseOperation", f"takes {known.ds} D, and DsDataType has {len(i.DsDataType)}", DEVICE
 
 
-def _matrix_instruction(i: GemmInstance) -> Iterator[Refusal]:
+def _matrix_instruction(i: GemmInstance) -> _Broken:
     for name in ("MPerXDL", "NPerXDL"):
         if getattr(i, name) not in (4, 8, 16, 32, 64):
-            yield Refusal(name, getattr(i, name), "4, 8, 16, 32 or 64", f"{XDL}:1842", "32")
+            yield name, "4, 8, 16, 32 or 64", f"{XDL}:1842", 32
     if i.NPerXDL < i.MPerXDL:
-        yield Refusal("NPerXDL", i.NPerXDL, f"at least MPerXDL={i.MPerXDL}", f"{XDL}:1800", str(i.MPerXDL))
+        yield "NPerXDL", f"at least MPerXDL={i.MPerXDL}", f"{XDL}:1800", i.MPerXDL
     if mfma_of(i.compute_type, i.MPerXDL, i.NPerXDL) is None:
-        yield Refusal(
-            "MPerXDL",
-            i.MPerXDL,
-            f"gfx942 has no {i.MPerXDL} x {i.NPerXDL} instruction for {i.compute_type} (ComputeDataType)",
-            f"{XDL}:1230",
-            "32 for both",
-        )
+        rule = f"gfx942 has no {i.MPerXDL} x {i.NPerXDL} instruction for {i.compute_type} (ComputeDataType)"
+        yield "MPerXDL", rule, f"{XDL}:1230", "32 for both"
     whole = i.compute_type == "I8"
     if (i.AccDataType == "I32") != whole or i.AccDataType not in ("I32", "F32"):
         need = "I32" if whole else "F32"
-        yield Refusal("AccDataType", i.AccDataType, f"products of {i.compute_type} add up in {need}", XDL, need)
+        yield "AccDataType", f"products of {i.compute_type} add up in {need}", XDL, need
 
 
-def _tile(i: GemmInstance) -> Iterator[Refusal]:
+def _tile(i: GemmInstance) -> _Broken:
     if i.BlockSize > MAX_THREADS:
-        yield Refusal(
-            "BlockSize",
-            i.BlockSize,
-            f"CK compiles this kernel with __launch_bounds__({MAX_THREADS}, 2), so a launch of more threads fails",
-            "ck.hpp, CK_MAX_THREAD_PER_BLOCK",
-            str(MAX_THREADS),
-            False,
-        )
+        rule = f"CK compiles this kernel with __launch_bounds__({MAX_THREADS}, 2), so a launch of more threads fails"
+        yield "BlockSize", rule, "ck.hpp, CK_MAX_THREAD_PER_BLOCK", MAX_THREADS, False
     if not i.MWaves:
-        yield Refusal(
-            "MXdlPerWave",
-            i.MXdlPerWave,
-            f"MPerBlock={i.MPerBlock} is less than MXdlPerWave x MPerXDL",
-            f"{BASE}:60",
-            _nearest(i.MXdlPerWave, lambda n: i.MPerBlock // (n * i.MPerXDL) > 0, POWERS),
-        )
+        fix = _nearest(i.MXdlPerWave, [n for n in POWERS if i.MPerBlock // (n * i.MPerXDL) > 0])
+        yield "MXdlPerWave", f"MPerBlock={i.MPerBlock} is less than MXdlPerWave x MPerXDL", f"{BASE}:60", fix
         return
-    if i.MPerBlock % (i.MPerXDL * i.MXdlPerWave):
-        yield Refusal(
-            "MPerBlock",
-            i.MPerBlock,
-            f"a multiple of MPerXDL x MXdlPerWave = {i.MPerXDL * i.MXdlPerWave}",
-            f"{GRID}:341",
-            str(i.MWaves * i.MPerXDL * i.MXdlPerWave),
-        )
+    each = i.MPerXDL * i.MXdlPerWave
+    if i.MPerBlock % each:
+        yield "MPerBlock", f"a multiple of MPerXDL x MXdlPerWave = {each}", f"{GRID}:341", i.MWaves * each
     used = i.NXdlPerWave64
     if not used:
-        good = _nearest(
-            i.BlockSize, lambda n: i.NXdlPerWave_for(n) > 0, [WAVE * w for w in range(1, MAX_THREADS // WAVE + 1)]
-        )
-        yield Refusal(
-            "BlockSize",
-            i.BlockSize,
+        waves = [WAVE * w for w in range(1, MAX_THREADS // WAVE + 1)]
+        rule = (
             f"the waves that are left for N ({i.waves} // {i.MWaves} along M) do "
-            f"not share NPerBlock={i.NPerBlock} in pieces of NPerXDL={i.NPerXDL}",
-            f"{BASE}:60",
-            good,
+            f"not share NPerBlock={i.NPerBlock} in pieces of NPerXDL={i.NPerXDL}"
         )
+        yield "BlockSize", rule, f"{BASE}:60", _nearest(i.BlockSize, [n for n in waves if i.NXdlPerWave_for(n) > 0])
         return
-    if i.BlockSize != i.MWaves * i.NWaves * WAVE:
-        yield Refusal(
-            "BlockSize",
-            i.BlockSize,
-            f"MWaves x NWaves x 64 = {i.MWaves} x {i.NWaves} x 64",
-            "tensor_operation/gpu/block/blockwise_gemm_xdlops.hpp:175",
-            str(i.MWaves * i.NWaves * WAVE),
-        )
+    if i.BlockSize != (threads := i.MWaves * i.NWaves * WAVE):
+        rule = f"MWaves x NWaves x 64 = {i.MWaves} x {i.NWaves} x 64"
+        yield "BlockSize", rule, "tensor_operation/gpu/block/blockwise_gemm_xdlops.hpp:175", threads
     if i.NXdlPerWave != used:
-        yield Refusal(
-            "NXdlPerWave",
-            i.NXdlPerWave,
-            f"CK ignores it and takes {used}, which follows from BlockSize",
-            f"{BASE}:60",
-            str(used),
-            False,
-        )
+        rule = f"CK ignores it and takes {used}, which follows from BlockSize"
+        yield "NXdlPerWave", rule, f"{BASE}:60", used, False
 
 
-def _depth(i: GemmInstance) -> Iterator[Refusal]:
+def _depth(i: GemmInstance) -> _Broken:
     for name, k1 in (("AK1", i.AK1), ("BK1", i.BK1)):
         if i.KPerBlock % k1:
-            yield Refusal(
-                name,
-                k1,
-                f"KPerBlock={i.KPerBlock} is no multiple of it",
-                f"{GRID}:345",
-                _nearest(k1, lambda n: i.KPerBlock % n == 0, POWERS),
-            )
+            fix = _nearest(k1, [n for n in POWERS if i.KPerBlock % n == 0])
+            yield name, f"KPerBlock={i.KPerBlock} is no multiple of it", f"{GRID}:345", fix
     if i.mfma is None or i.KPerBlock % i.AK1 or i.KPerBlock % i.BK1:
         return
-    if i.KPack % i.mfma.k_per_blk:
-        yield Refusal(
-            "AK1",
-            i.AK1,
-            f"KPack = lcm(AK1, BK1) = {i.KPack} is no multiple of the {i.mfma.k_per_blk} that "
-            f"a lane gives to one {i.mfma.name}",
-            f"{XDL}:1850",
-            str(i.mfma.k_per_blk),
-        )
+    if i.KPack % (one := i.mfma.k_per_blk):
+        lane = f"the {one} that a lane gives to one {i.mfma.name}"
+        yield "AK1", f"KPack = lcm(AK1, BK1) = {i.KPack} is no multiple of {lane}", f"{XDL}:1850", one
     if i.KPerBlock % i.k_lanes or i.KPerThread % i.KPack:
         need = i.KPack * i.k_lanes
-        yield Refusal(
-            "KPerBlock",
-            i.KPerBlock,
-            f"a multiple of KPack x lanes along K = {i.KPack} x {i.k_lanes}",
-            f"{READ}:1295",
-            str(max(1, round(i.KPerBlock / need)) * need),
-        )
+        fix = str(max(1, round(i.KPerBlock / need)) * need)
+        yield "KPerBlock", f"a multiple of KPack x lanes along K = {i.KPack} x {i.k_lanes}", f"{READ}:1295", fix
 
 
-def _transfer_rules(i: GemmInstance, x: str, dims: str, whole: tuple[int, int, int], layout: str) -> Iterator[Refusal]:
+def _transfer_rules(i: GemmInstance, x: str, dims: str, whole: tuple[int, int, int], layout: str) -> _Broken:
     cluster_name = f"{x}BlockTransferThreadClusterLengths_{dims}"
     cluster = getattr(i, cluster_name)
-    vector_name, vector_dim = f"{x}BlockTransferSrcScalarPerVector", getattr(i, f"{x}BlockTransferSrcVectorDim")
-    vector, write_name = getattr(i, vector_name), f"{x}BlockTransferDstScalarPerVector_{x}K1"
-    write, k_by_rows = getattr(i, write_name), (layout == "Row") == (x == "A")
-    if vector_dim != (need := 2 if k_by_rows else 1):
-        yield Refusal(
-            f"{x}BlockTransferSrcVectorDim",
-            vector_dim,
-            f"{x} by {'rows' if layout == 'Row' else 'columns'} is contiguous along dimension {need}",
-            f"{DEVICE}, IsSupported",
-            str(need),
-        )
+    dim_name, vector_name = f"{x}BlockTransferSrcVectorDim", f"{x}BlockTransferSrcScalarPerVector"
+    write_name = f"{x}BlockTransferDstScalarPerVector_{x}K1"
+    vector_dim, vector, write = (getattr(i, name) for name in (dim_name, vector_name, write_name))
+    if vector_dim != (need := 2 if (layout == "Row") == (x == "A") else 1):
+        rule = f"{x} by {'rows' if layout == 'Row' else 'columns'} is contiguous along dimension {need}"
+        yield dim_name, rule, f"{DEVICE}, IsSupported", need
     if vector not in VECTORS:
-        yield Refusal(
-            vector_name,
-            vector,
-            "a load takes 1, 2, 4, 8 or 16 elements",
-            f"{BUFFER}:244",
-            _nearest(vector, lambda n: n <= 16, POWERS),
-        )
-    if bad := next((d for d in range(3) if whole[d] % cluster[d]), None) is not None:
-        d = next(d for d in range(3) if whole[d] % cluster[d])
-        good = _nearest(cluster[d], lambda n: whole[d] % n == 0, POWERS)
-        fixed = (*cluster[:d], int(good), *cluster[d + 1 :]) if good else ""
-        yield Refusal(
-            cluster_name,
-            cluster,
-            f"{whole[d]} in dimension {d} of the tile {whole} is no multiple of {cluster[d]}",
-            f"{COPY}:75",
-            str(fixed),
-        )
+        yield vector_name, "a load takes 1, 2, 4, 8 or 16 elements", f"{BUFFER}:244", _nearest(vector, VECTORS)
+    bad = next((d for d in range(3) if whole[d] % cluster[d]), None)
+    if bad is not None:
+        good = _nearest(cluster[bad], [n for n in POWERS if whole[bad] % n == 0])
+        rule = f"{whole[bad]} in dimension {bad} of the tile {whole} is no multiple of {cluster[bad]}"
+        fix = str((*cluster[:bad], int(good), *cluster[bad + 1 :])) if good else ""
+        yield cluster_name, rule, f"{COPY}:75", fix
     if math.prod(cluster) > i.BlockSize:
-        yield Refusal(cluster_name, cluster, f"{math.prod(cluster)} threads, and BlockSize={i.BlockSize}", f"{COPY}:79")
-    if bad or vector_dim not in (1, 2):
+        yield cluster_name, f"{math.prod(cluster)} threads, and BlockSize={i.BlockSize}", f"{COPY}:79"
+    if bad is not None or vector_dim not in (1, 2):
         return
     piece = tuple(w // c for w, c in zip(whole, cluster, strict=True))
     if piece[vector_dim] % vector:
-        yield Refusal(
-            vector_name,
-            vector,
-            f"a thread has {piece[vector_dim]} elements along dimension {vector_dim}, no multiple of it",
-            f"{THREAD}:137",
-            _nearest(vector, lambda n: piece[vector_dim] % n == 0, VECTORS),
-        )
+        rule = f"a thread has {piece[vector_dim]} elements along dimension {vector_dim}, no multiple of it"
+        fix = _nearest(vector, [n for n in VECTORS if piece[vector_dim] % n == 0])
+        yield vector_name, rule, f"{THREAD}:137", fix
     if piece[2] % write:
-        yield Refusal(
-            write_name,
-            write,
-            f"a thread has {piece[2]} elements of K1, and the rest of the division is never written",
-            THREAD,
-            _nearest(write, lambda n: piece[2] % n == 0, VECTORS),
-            False,
-        )
+        rule = f"a thread has {piece[2]} elements of K1, and the rest of the division is never written"
+        yield write_name, rule, THREAD, _nearest(write, [n for n in VECTORS if piece[2] % n == 0]), False
 
 
-def _divides(whole: int, part: int) -> bool:
-    return whole % part == 0
-
-
-def _epilogue_rules(i: GemmInstance) -> Iterator[Refusal]:
+def _epilogue_rules(i: GemmInstance) -> _Broken:
     m, n = "CShuffleMXdlPerWavePerShuffle", "CShuffleNXdlPerWavePerShuffle"
-    for name, all_of_them in ((m, i.MXdlPerWave), (n, i.NXdlPerWave64)):
-        if all_of_them % (now := getattr(i, name)):
-            yield Refusal(
-                name,
-                now,
-                f"{all_of_them} matrix tiles of a wave are no multiple of it",
-                f"{GRID}:729",
-                _nearest(now, partial(_divides, all_of_them), POWERS),
-            )
+    for name, tiles in ((m, i.MXdlPerWave), (n, i.NXdlPerWave64)):
+        if tiles % (now := getattr(i, name)):
+            fix = _nearest(now, [n for n in POWERS if tiles % n == 0])
+            yield name, f"{tiles} matrix tiles of a wave are no multiple of it", f"{GRID}:729", fix
     name = "CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock"
-    cluster, (rows, columns) = i.CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock, i.shuffle_slice
-    vector = i.CDEBlockTransferScalarPerVector_NPerBlock
-    whole = (1, rows, 1, columns)
+    vector_name = "CDEBlockTransferScalarPerVector_NPerBlock"
+    cluster, vector, (rows, columns) = getattr(i, name), getattr(i, vector_name), i.shuffle_slice
+    whole, each = (1, rows, 1, columns), columns // cluster[3]
     if any(w % c for w, c in zip(whole, cluster, strict=True)):
-        yield Refusal(
-            name,
-            cluster,
-            f"the slice {whole} of the epilogue is no multiple of it",
-            f"{STORE}:80",
-            _store_cluster(i, rows, columns, vector),
-        )
-    elif columns // cluster[3] % vector:
-        yield Refusal(
-            "CDEBlockTransferScalarPerVector_NPerBlock",
-            vector,
-            f"a thread has {columns // cluster[3]} columns of the slice, no multiple of it",
-            f"{THREAD_STORE}:76",
-            _nearest(vector, lambda k: columns // cluster[3] % k == 0, VECTORS),
-        )
+        fix = _store_cluster(i, rows, columns, vector)
+        yield name, f"the slice {whole} of the epilogue is no multiple of it", f"{STORE}:80", fix
+    elif each % vector:
+        fix = _nearest(vector, [k for k in VECTORS if each % k == 0])
+        yield vector_name, f"a thread has {each} columns of the slice, no multiple of it", f"{THREAD_STORE}:76", fix
     if math.prod(cluster) > i.BlockSize:
-        yield Refusal(
-            name,
-            cluster,
-            f"{math.prod(cluster)} threads, and BlockSize={i.BlockSize}",
-            f"{STORE}:84",
-            _store_cluster(i, rows, columns, vector),
-        )
+        fix = _store_cluster(i, rows, columns, vector)
+        yield name, f"{math.prod(cluster)} threads, and BlockSize={i.BlockSize}", f"{STORE}:84", fix
     if vector not in VECTORS:
-        yield Refusal(
-            "CDEBlockTransferScalarPerVector_NPerBlock",
-            vector,
-            "a store takes 1, 2, 4, 8 or 16 elements",
-            f"{BUFFER}:368",
-            _nearest(vector, lambda k: k <= 16, POWERS),
-        )
+        yield vector_name, "a store takes 1, 2, 4, 8 or 16 elements", f"{BUFFER}:368", _nearest(vector, VECTORS)
 
 
 def _store_cluster(i: GemmInstance, rows: int, columns: int, vector: int) -> str:
@@ -342,59 +222,42 @@ def _store_cluster(i: GemmInstance, rows: int, columns: int, vector: int) -> str
     return str((1, down, 1, across)) if down else ""
 
 
-def _lds_rules(i: GemmInstance) -> Iterator[Refusal]:
+def _lds_rules(i: GemmInstance) -> _Broken:
     limit = ARCHS["gfx942"].lds_bytes
     if i.lds_bytes > limit:
-        good = _nearest(
-            i.KPerBlock, lambda n: i.but(KPerBlock=n).lds_bytes <= limit and n % i.AK1 == 0 == n % i.BK1, POWERS
-        )
-        yield Refusal(
-            "KPerBlock",
-            i.KPerBlock,
-            f"{i.lds_bytes:,} bytes of LDS, and a workgroup has {limit:,}",
-            f"{GRID}, GetSharedMemoryNumberOfByte",
-            good,
-            False,
-        )
+        fit = [n for n in POWERS if n % i.AK1 == 0 == n % i.BK1 and i.but(KPerBlock=n).lds_bytes <= limit]
+        rule = f"{i.lds_bytes:,} bytes of LDS, and a workgroup has {limit:,}"
+        fix = _nearest(i.KPerBlock, fit)
+        yield "KPerBlock", rule, f"{GRID}, GetSharedMemoryNumberOfByte", fix, False
 
 
-def _problem(i: GemmInstance, p: Problem) -> Iterator[Refusal]:
+def _problem(i: GemmInstance, p: Problem) -> _Broken:
     where = f"{DEVICE}, IsSupported"
-    vectors = [
-        ("K" if i.ALayout == "Row" else "M", i.ABlockTransferSrcScalarPerVector, "ABlockTransferSrcScalarPerVector"),
-        ("K" if i.BLayout == "Col" else "N", i.BBlockTransferSrcScalarPerVector, "BBlockTransferSrcScalarPerVector"),
-        ("N", i.CDEBlockTransferScalarPerVector_NPerBlock, "CDEBlockTransferScalarPerVector_NPerBlock"),
-    ]
-    for name, vector, parameter in vectors:
+    store = "CDEBlockTransferScalarPerVector_NPerBlock"
+    for name, parameter in (
+        ("K" if i.ALayout == "Row" else "M", "ABlockTransferSrcScalarPerVector"),
+        ("K" if i.BLayout == "Col" else "N", "BBlockTransferSrcScalarPerVector"),
+        ("N", store),
+    ):
+        vector = getattr(i, parameter)
         if (size := getattr(p, name)) % vector:
-            yield Refusal(
-                name,
-                size,
-                f"no multiple of {parameter}={vector}; padding of the tile does not help",
-                where,
-                str(-(-size // vector) * vector),
-            )
+            rule = f"no multiple of {parameter}={vector}; padding of the tile does not help"
+            yield name, rule, where, -(-size // vector) * vector
     for name, layout in (("DsLayout", i.DsLayout), ("ELayout", (i.ELayout,))):
         if any(x != "Row" for x in layout):
-            yield Refusal(name, getattr(i, name), "only Row is supported", where, "Row")
+            yield name, "only Row is supported", where, "Row"
     for name, size, tile in zip("MNK", i.padded(p), (i.MPerBlock, i.NPerBlock, i.KPerBlock), strict=True):
         if size % tile:
-            yield Refusal(
-                name,
-                size,
-                f"no multiple of {name}PerBlock={tile}, and GemmSpec={i.GemmSpec} does not pad it",
-                f"{GRID}, CheckValidity",
-                f"{-(-size // tile) * tile}, or GemmSpec=MNKPadding",
-            )
+            rule = f"no multiple of {name}PerBlock={tile}, and GemmSpec={i.GemmSpec} does not pad it"
+            yield name, rule, f"{GRID}, CheckValidity", f"{-(-size // tile) * tile}, or GemmSpec=MNKPadding"
     loops = i.padded(p)[2] // i.KPerBlock
     if (i.PipelineVer == "v2" or i.NumGemmKPrefetchStage == 2) and loops % 2:
-        yield Refusal(
-            "K",
-            p.K,
-            f"{loops} turns of the loop, and this pipeline takes an even number",
-            "tensor_operation/gpu/grid/gridwise_gemm_pipeline_v1.hpp:119",
-            str((loops + 1) * i.KPerBlock),
-        )
+        rule = f"{loops} turns of the loop, and this pipeline takes an even number"
+        file = "tensor_operation/gpu/grid/gridwise_gemm_pipeline_v1.hpp:119"
+        yield "K", rule, file, (loops + 1) * i.KPerBlock
+
+
+def _extents(i: GemmInstance, p: Problem) -> Iterator[Refusal]:
     for name, elements, dtype in (
         ("A", _span(p.M, p.K, p.StrideA, i.ALayout), i.ADataType),
         ("B", _span(p.K, p.N, p.StrideB, i.BLayout), i.BDataType),
@@ -416,9 +279,9 @@ def _span(rows: int, columns: int, stride: int | None, layout: str) -> int:
     return (lines - 1) * (stride or length) + length
 
 
-def _pipeline(i: GemmInstance) -> Iterator[Refusal]:
+def _pipeline(i: GemmInstance) -> _Broken:
     if i.NumGemmKPrefetchStage not in (1, 2) or (i.LoopSched == "Interwave" and i.NumGemmKPrefetchStage != 1):
-        yield Refusal("NumGemmKPrefetchStage", i.NumGemmKPrefetchStage, "1 or 2, and 1 for Interwave", PIPELINE, "1")
+        yield "NumGemmKPrefetchStage", "1 or 2, and 1 for Interwave", PIPELINE, 1
 
 
 def check(instance: GemmInstance, problem: Problem | None = None) -> list[Refusal]:
@@ -431,20 +294,22 @@ def check(instance: GemmInstance, problem: Problem | None = None) -> list[Refusa
     >>> [r.parameter for r in check(GemmInstance(), Problem(1000, 1020, 1020))]
     ['K', 'K', 'N']
     """
-    found = [*_positive(instance)]
-    if found:
-        return found
-    for rules in (_operation, _matrix_instruction, _tile):
-        found += rules(instance)
-    found += _depth(instance)
-    a, b = ("A", "AK0_M_AK1", instance.a_slice), ("B", "BK0_N_BK1", instance.b_slice)
-    for x, dims, whole in (a, b):
-        found += _transfer_rules(instance, x, dims, whole, instance.ALayout if x == "A" else instance.BLayout)
-    found += _pipeline(instance)
-    if instance.MWaves and instance.NXdlPerWave64:
-        found += _epilogue_rules(instance)
-        found += _lds_rules(instance)
-    return [*found, *_problem(instance, problem)] if problem is not None else found
+    i, found, more = instance, list(_positive(instance)), []
+    if not found:
+        found = [*_operation(i), *_matrix_instruction(i), *_tile(i), *_depth(i)]
+        found += _transfer_rules(i, "A", "AK0_M_AK1", i.a_slice, i.ALayout)
+        found += [*_transfer_rules(i, "B", "BK0_N_BK1", i.b_slice, i.BLayout), *_pipeline(i)]
+        if i.MWaves and i.NXdlPerWave64:
+            found += [*_epilogue_rules(i), *_lds_rules(i)]
+        if problem is not None:
+            found += _problem(i, problem)
+            more = list(_extents(i, problem))
+    refusals = []
+    for name, rule, file, *rest in found:
+        value = getattr(problem if hasattr(problem, name) else i, name)
+        fix = str(rest[0]) if rest else ""
+        refusals.append(Refusal(name, value, rule, file, fix, by_ck=len(rest) < 2))
+    return [*refusals, *more]
 
 
 def require(instance: GemmInstance, problem: Problem | None = None) -> None:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from rocm_guide.tune.ck.grid import Launch, Prediction, launch, predict
-from rocm_guide.tune.ck.instance import BYTES, CkError, DataType, GemmInstance, Layout, Problem
-from rocm_guide.tune.ck.presets import PRESETS, transfer
+from rocm_guide.tune.ck.instance import BYTES, CkError, GemmInstance, Layout, Problem
+from rocm_guide.tune.ck.presets import NO_D, PRESETS, transfer
 from rocm_guide.tune.ck.rules import MAX_REGISTERS, check
 
 __all__ = ["Candidate", "base_for", "candidates", "search"]
@@ -59,6 +58,7 @@ def candidates(base: GemmInstance, problem: Problem) -> Iterator[GemmInstance]:
             if m_xdl * n_xdl * xdl * xdl // 64 >= MAX_REGISTERS:
                 continue  # no register is left beside the accumulators
             across = max(1, min(n // n_xdl // store, threads))
+            rows = min(xdl * down, threads // across)
             one = base.but(
                 GemmSpec="MNKPadding",
                 BlockSize=threads,
@@ -73,12 +73,7 @@ def candidates(base: GemmInstance, problem: Problem) -> Iterator[GemmInstance]:
                 NXdlPerWave=n_xdl,
                 CShuffleMXdlPerWavePerShuffle=1,
                 CShuffleNXdlPerWavePerShuffle=1,
-                CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock=(
-                    1,
-                    min(xdl * down, threads // across),
-                    1,
-                    across,
-                ),
+                CDEBlockTransferClusterLengths_MBlock_MPerBlock_NBlock_NPerBlock=(1, rows, 1, across),
                 CDEBlockTransferScalarPerVector_NPerBlock=store,
                 **transfer("A", along_k["A"], m, threads, k, k1["A"], vectors["A"]),
                 **transfer("B", along_k["B"], n, threads, k, k1["B"], vectors["B"]),
@@ -88,28 +83,18 @@ def candidates(base: GemmInstance, problem: Problem) -> Iterator[GemmInstance]:
 
 
 def base_for(dtype: str, layout: Layout = "Col") -> GemmInstance:
-    """Return the types and operation of the guide: fp16 (F16, or BF16) with AddRelu, or INT8 with ScaleScaleAddRelu;
-    B by columns.
+    """Return the types and operation of the guide: F16 with AddRelu, BF16 alone, or I8 with ScaleScaleAddRelu.
 
     Raises:
         CkError: another type.
     """
     if dtype == "I8":
         return PRESETS["int8_large"].but(BLayout=layout)
-    if dtype in ("F16", "BF16"):
-        t: DataType = "F16" if dtype == "F16" else "BF16"
-        shuffle: DataType = "F16" if dtype == "F16" else "F32"
-        op = "AddRelu" if dtype == "F16" else "PassThrough"
-        ds: dict[str, Any] = {} if dtype == "F16" else {"DsLayout": (), "DsDataType": ()}
-        return GemmInstance(
-            ADataType=t,
-            BDataType=t,
-            EDataType=t,
-            CShuffleDataType=shuffle,
-            BLayout=layout,
-            CDEElementwiseOperation=op,
-            **ds,
-        )
+    if dtype == "F16":
+        return GemmInstance(BLayout=layout)
+    if dtype == "BF16":
+        types = dict.fromkeys(("ADataType", "BDataType", "EDataType"), dtype)
+        return GemmInstance(BLayout=layout).but(**types, CShuffleDataType="F32", **NO_D)
     raise CkError(f"dtype={dtype!r}: choose from F16, BF16, I8")
 
 

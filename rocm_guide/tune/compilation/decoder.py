@@ -95,7 +95,7 @@ class Decoder:
 
     ``cache`` is ``static`` (full size from the start) or ``dynamic`` (one longer at every step). ``mode`` is None
     (eager) or a torch.compile mode: ``default``, ``reduce-overhead`` (records the launches as one GPU graph),
-    ``max-autotune``. Prefill stays eager: prompts have many lengths.
+    ``max-autotune``. Prefill stays eager: prompts have many lengths. Another cache is a GuideError.
 
     >>> from transformers import LlamaConfig, LlamaForCausalLM
     >>> import torch
@@ -118,11 +118,6 @@ class Decoder:
         fullgraph: bool = True,
         dynamic: bool | None = False,
     ) -> None:
-        """Make the decoder.
-
-        Raises:
-            GuideError: unknown cache.
-        """
         import torch
 
         if cache not in ("static", "dynamic"):
@@ -155,10 +150,8 @@ class Decoder:
         import torch
 
         if ids.shape[0] != self.batch or ids.shape[1] + new_tokens > self.max_length:
-            raise GuideError(
-                f"batch {ids.shape[0]}, {ids.shape[1]} + {new_tokens} tokens: this decoder is for batch {self.batch} "
-                f"and {self.max_length} tokens"
-            )
+            ours = f"this decoder is for batch {self.batch} and {self.max_length} tokens"
+            raise GuideError(f"batch {ids.shape[0]}, {ids.shape[1]} + {new_tokens} tokens: {ours}")
         tokens = []
         with torch.no_grad():
             past = self._fresh_cache()

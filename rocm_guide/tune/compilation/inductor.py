@@ -65,9 +65,7 @@ def extract_kernels(code: str) -> list[InductorKernel]:
 
 @contextlib.contextmanager
 def _as_gpu(arch: str) -> Iterator[None]:
-    """Let inductor see one GPU of ``arch`` and a ROCm build of torch inside the block.
-    Nothing is launched or compiled.
-    """
+    """Let inductor see one GPU of ``arch`` and a ROCm build of torch; nothing is launched or compiled."""
     from torch._inductor.runtime.hints import DeviceProperties
 
     from cdna.arch import find_arch
@@ -84,16 +82,14 @@ def _as_gpu(arch: str) -> Iterator[None]:
     names = DeviceProperties._fields
     extra = {"max_threads_per_block": row.max_threads_per_workgroup} if "max_threads_per_block" in names else {}
     ours = DeviceProperties(type="hip", index=0, cc=row.name, **common, **extra)
-    patches: list[Any] = [
+    with (
+        pretend_torch_answers(arch),
         mock.patch.object(DeviceProperties, "create", lambda device: ours),
         mock.patch("torch._inductor.scheduler.has_triton", lambda *_: True),
         mock.patch("torch.utils._triton.triton_hash_with_backend", lambda *_: "none"),
         # A CUDA build of torch would start CUDA here, and fail where there is no GPU.
         mock.patch("torch._subclasses.fake_tensor.init_gpu_context", lambda device: None),
-    ]
-    with pretend_torch_answers(arch), contextlib.ExitStack() as stack:
-        for patch in patches:
-            stack.enter_context(patch)
+    ):
         yield
 
 
@@ -144,14 +140,13 @@ def _as_on_the_card() -> Any:
         attn_mask: Any = None,
         dropout_p: float = 0.0,
         is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
+        **k: Any,
     ) -> Any:
         if attn_mask is not None or query.dtype not in (torch.float16, torch.bfloat16):
             fix = "leave the mask out and take bfloat16 or float16, or write code for what stands around it"
             raise GuideError(f"scaled_dot_product_attention with a mask or in {query.dtype}: not known here; {fix}")
         flash = torch.ops.aten._scaled_dot_product_flash_attention
-        return flash(query, key, value, dropout_p, is_causal, scale=scale)[0]
+        return flash(query, key, value, dropout_p, is_causal, scale=k.get("scale"))[0]
 
     return Card()
 
@@ -244,9 +239,7 @@ def _aligned(meta: dict[str, Any]) -> list[tuple[int, ...]]:
 
 
 def load_kernel(kernel: InductorKernel, folder: Path) -> Any:
-    """Load the kernel with its launch choices, as inductor's own decorator builds it.
-    Triton needs the source in a file.
-    """
+    """Load the kernel with its launch choices, as inductor's own decorator builds it, from a file as Triton needs."""
     path = folder / f"{kernel.name}_{abs(hash(kernel.source))}.py"
     write_text(path, kernel.source)
     spec = importlib.util.spec_from_file_location(path.stem, path)

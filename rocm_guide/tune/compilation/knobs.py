@@ -25,12 +25,16 @@ __all__ = ["KNOBS", "knob_table", "measure_knobs"]
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One switch: its name under torch._inductor.config, what to set, the environment variable, what it does."""
+    """One switch: its name under torch._inductor.config, what to set, what it does."""
 
     name: str
     value: Any
-    env: str
     does: str
+
+    @property
+    def env(self) -> str:
+        """The environment variable that does the same."""
+        return f"TORCHINDUCTOR_{self.name.upper()}={1 if self.value is True else self.value}" if self.name else ""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -40,35 +44,19 @@ class Knob:
 
 #: Every knob of the guide's section, under the name that torch uses today, after a first row without any.
 KNOBS: tuple[Knob, ...] = (
-    Knob("", None, "", "inductor as it comes"),
-    Knob(
-        "max_autotune",
-        True,
-        "TORCHINDUCTOR_MAX_AUTOTUNE=1",
-        "both of the following, and convolutions: times several kernels for each",
-    ),
-    Knob("max_autotune_pointwise", True, "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE=1", "times tile sizes of fused kernels"),
-    Knob("max_autotune_gemm", True, "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM=1", "times BLAS against Triton for products only"),
+    Knob("", None, "inductor as it comes"),
+    Knob("max_autotune", True, "both of the following, and convolutions: times several kernels for each"),
+    Knob("max_autotune_pointwise", True, "times tile sizes of fused kernels"),
+    Knob("max_autotune_gemm", True, "times BLAS against Triton for products only"),
     Knob(
         "max_autotune_gemm_backends",
         "TRITON",
-        "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS=TRITON",
         "products become Triton kernels even where BLAS is faster; what follows can be fused into them",
     ),
-    Knob(
-        "coordinate_descent_tuning",
-        True,
-        "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING=1",
-        "changes one tile parameter at a time as long as it gets faster",
-    ),
-    Knob(
-        "freezing",
-        True,
-        "TORCHINDUCTOR_FREEZING=1",
-        "weights become constants: folding, better layouts; inference only",
-    ),
-    Knob("cpp_wrapper", True, "TORCHINDUCTOR_CPP_WRAPPER=1", "launches kernels from C++: less time between launches"),
-    Knob("layout_optimization", True, "TORCHINDUCTOR_LAYOUT_OPTIMIZATION=1", "channels-last convolutions; off on ROCm"),
+    Knob("coordinate_descent_tuning", True, "changes one tile parameter at a time as long as it gets faster"),
+    Knob("freezing", True, "weights become constants: folding, better layouts; inference only"),
+    Knob("cpp_wrapper", True, "launches kernels from C++: less time between launches"),
+    Knob("layout_optimization", True, "channels-last convolutions; off on ROCm"),
 )
 
 
@@ -89,9 +77,8 @@ def knob_table(knobs: Iterable[Knob] = KNOBS) -> list[dict[str, Any]]:
         if knob.name and not hasattr(config, knob.name):
             raise GuideError(f"{knob.name}: torch._inductor.config has no such setting in this version of torch")
         default = getattr(config, knob.name) if knob.name else None
-        rows.append(
-            {"knob": knob.name or "(none)", "default": default, "set": knob.value, "env": knob.env, "does": knob.does}
-        )
+        row = {"knob": knob.name or "(none)", "default": default, "set": knob.value}
+        rows.append({**row, "env": knob.env, "does": knob.does})
     return rows
 
 
@@ -152,9 +139,7 @@ def measure_knobs(
 
 
 def _with_own_code(fn: Callable[[], Any], number: int) -> Callable[[], Any]:
-    """Return ``fn`` behind a function whose code no other has:
-    torch.compile finds what it compiled by the code object.
-    """
+    """Return ``fn`` behind code that no other has: torch.compile finds what it compiled by the code object."""
 
     def call() -> Any:
         return fn()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.tune.tunableop.gemm import Gemm
+from rocm_guide.tune.tunableop.gemm import TYPES, Gemm
 
 if TYPE_CHECKING:
     import torch
@@ -47,14 +47,9 @@ class Matrix:
     @property
     def dense(self) -> bool:
         """A permutation of a row-major matrix: no gaps and no overlap."""
-        expected = 1
-        for size, stride in sorted(
-            ((s, t) for s, t in zip(self.size, self.stride, strict=True) if s != 1), key=lambda pair: pair[1]
-        ):
-            if stride != expected:
-                return False
-            expected *= size
-        return True
+        order = sorted(range(len(self.size)), key=self.stride.__getitem__, reverse=True)
+        size, stride = (tuple(x[i] for i in order) for x in (self.size, self.stride))
+        return Matrix(size, stride, self.dtype).contiguous
 
     def cloned(self) -> Matrix:
         """Return the contiguous copy that PyTorch makes when BLAS cannot read the tensor as it lies."""
@@ -99,18 +94,7 @@ CUDA_RULES = BlasRules(
     cudnn_attention=True,
 )
 
-_NAMES = {
-    "float32": "float",
-    "float64": "double",
-    "float16": "Half",
-    "bfloat16": "BFloat16",
-    "complex64": "c10::complex<float>",
-    "complex128": "c10::complex<double>",
-    "float8_e4m3fn": "Float8_e4m3fn",
-    "float8_e5m2": "Float8_e5m2",
-    "float8_e4m3fnuz": "Float8_e4m3fnuz",
-    "float8_e5m2fnuz": "Float8_e5m2fnuz",
-}
+_NAMES = {row[0]: name for name, row in TYPES.items() if name not in ("tf32", "Float8_e8m0fnu", "Float4_e2m1fn_x2")}
 
 
 def torch_type_name(dtype: torch.dtype | str, *, tf32: bool = False) -> str:
@@ -164,17 +148,10 @@ def mm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None, *, kind: str =
     rules = rules or BlasRules()
     lda = first.stride[0 if first_rows else 1]
     ldb = second.stride[0 if second_rows else 1]
-    return Gemm(
-        kind=kind,
-        dtypes=(a.dtype,),
-        transa="n" if first_rows else "t",
-        transb="n" if second_rows else "t",
-        m=b.size[1],
-        n=a.size[0],
-        k=b.size[0],
-        # The result's leading dimension is the row length of a new [rows, cols] tensor.
-        ld=(lda, ldb, b.size[1]) if rules.leading_dims else None,
-    )
+    letters = ("n" if first_rows else "t", "n" if second_rows else "t")
+    # The result's leading dimension is the row length of a new [rows, cols] tensor.
+    ld = (lda, ldb, b.size[1]) if rules.leading_dims else None
+    return Gemm(kind, (a.dtype,), *letters, b.size[1], a.size[0], b.size[0], ld=ld)
 
 
 def addmm_gemm(
@@ -213,8 +190,7 @@ def _prepare_batch(x: Matrix, swapped: bool, rows: int, cols: int) -> tuple[bool
 
 
 def bmm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None) -> Gemm | None:
-    """Return the BLAS call behind ``torch.bmm(a, b)`` for a [batch, m, k] and b [batch, k, n];
-    a batch of one is a plain GEMM.
+    """Return the BLAS call behind ``torch.bmm(a, b)`` for a [batch, m, k] and b [batch, k, n].
 
     >>> q, k = Matrix((4, 32, 64), (2048, 64, 1), "float"), Matrix((4, 64, 16), (1024, 16, 1), "float")
     >>> bmm_gemm(q, k).line()
@@ -230,23 +206,14 @@ def bmm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None) -> Gemm | Non
     m, n, first, second = (cols, rows, b, a) if swapped else (rows, cols, a, b)
     transa, lda = _prepare_batch(first, swapped, m, inner)
     transb, ldb = _prepare_batch(second, swapped, inner, n)
-    plain = batch == 1 and rules.batch_of_one_is_plain
-    return Gemm(
-        kind="Gemm" if plain else "GemmStridedBatched",
-        dtypes=(a.dtype,),
-        transa="t" if transa else "n",
-        transb="t" if transb else "n",
-        m=m,
-        n=n,
-        k=inner,
-        batch=None if plain else batch,
-        ld=(lda, ldb, cols) if rules.leading_dims else None,
-    )
+    kind, many = ("Gemm", None) if batch == 1 and rules.batch_of_one_is_plain else ("GemmStridedBatched", batch)
+    letters = ("t" if transa else "n", "t" if transb else "n")
+    ld = (lda, ldb, cols) if rules.leading_dims else None
+    return Gemm(kind, (a.dtype,), *letters, m, n, inner, batch=many, ld=ld)
 
 
 def mv_gemm(a: Matrix, x: Matrix, rules: BlasRules | None = None) -> Gemm | None:
-    """Return the BLAS call behind ``torch.mv(a, x)``:
-    a GEMM with one row for 16-bit types, else a GEMV, which is not tuned.
+    """Return the BLAS call behind ``torch.mv(a, x)``: a GEMM with one row in 16 bits, else a GEMV, which is not tuned.
 
     >>> mv_gemm(Matrix((56, 272), (272, 1), "Half"), Matrix((272,), (1,), "Half")).params
     'nn_1_56_272_ld_1_272_1'
@@ -260,16 +227,8 @@ def mv_gemm(a: Matrix, x: Matrix, rules: BlasRules | None = None) -> Gemm | None
         transb, ldb = "t", right
     else:
         transb, ldb = "n", down if right == 1 and down >= max(1, cols) else cols
-    return Gemm(
-        kind="Gemm",
-        dtypes=(a.dtype,),
-        transa="n",
-        transb=transb,
-        m=1,
-        n=rows,
-        k=cols,
-        ld=(max(x.stride[0], 1), ldb, 1) if (rules or BlasRules()).leading_dims else None,
-    )
+    ld = (max(x.stride[0], 1), ldb, 1) if (rules or BlasRules()).leading_dims else None
+    return Gemm("Gemm", (a.dtype,), "n", transb, 1, rows, cols, ld=ld)
 
 
 def scaled_mm_gemm(

@@ -18,7 +18,7 @@ from rocm_guide.models.layer import Layer
 from rocm_guide.models.quantized import reader
 from rocm_guide.models.sizes import sizes_of
 from rocm_guide.models.sources import config_fields
-from rocm_guide.tune.tunableop.gemm import Gemm
+from rocm_guide.tune.tunableop.gemm import TYPES, Gemm
 from rocm_guide.tune.tunableop.generation import padded_length
 from rocm_guide.tune.tunableop.tuned_elsewhere import Row, TunedElsewhere
 
@@ -43,11 +43,7 @@ class Coverage:
 
     @property
     def covered(self) -> int:
-        """How many of the products have a line.
-
-        >>> Coverage([Asked("a"), Asked("b", Row(1, (), "kernel"))]).covered
-        1
-        """
+        """How many of the products have a line."""
         return sum(one.row is not None for one in self.asked)
 
 
@@ -89,14 +85,6 @@ def covers(
 
 # --- below PyTorch -------------------------------------------------------------------------------------------------
 
-_TYPES = {"float": "f32_r", "tf32": "f32_r", "double": "f64_r", "Half": "f16_r", "BFloat16": "bf16_r"}
-_TYPES |= {
-    "Float8_e4m3fn": "f8_r",
-    "Float8_e5m2": "bf8_r",
-    "Float8_e4m3fnuz": "f8_fnuz_r",
-    "Float8_e5m2fnuz": "bf8_fnuz_r",
-}
-
 
 def hipblaslt_key(g: Gemm) -> tuple[Any, ...] | None:
     """Return what hipBLASLt compares of a product; None for a type that it does not name (complex numbers).
@@ -105,7 +93,7 @@ def hipblaslt_key(g: Gemm) -> tuple[Any, ...] | None:
     >>> hipblaslt_key(parse_gemm("GemmTunableOp_BFloat16_TN,tn_4096_512_2048_ld_2048_2048_4096"))
     ('T', 'N', 1, 4096, 512, 2048, 'bf16_r', 'bf16_r', 'bf16_r', 'f32_r')
     """
-    names = [_TYPES.get(t, "") for t in (g.dtypes * 3)[:3]]
+    names = [TYPES[t][1] for t in (g.dtypes * 3)[:3]]
     if "" in names:
         return None
     compute = {"double": "f64_r", "tf32": "xf32_r"}.get(g.dtypes[0], "f32_r")
@@ -183,8 +171,7 @@ def served_products(layer: Layer, kv_heads: int, parts: int = 1) -> dict[str, tu
 
 
 def padded_tokens(tokens: int, outputs: int) -> list[int]:
-    """Return the numbers of rows under which AITER looks a GEMM of ``tokens`` rows up, in turn: as it is, padded
-    finely, and to a power of two.
+    """Return the rows under which AITER looks a GEMM up, in turn: as it is, padded finely, and to a power of two.
 
     Source: AITER, csrc/py_itfs_cu/gemm_common.cu, getPaddedM.
 
@@ -328,16 +315,11 @@ def _tiles(
         width = _share(inner, parts, "each expert's inner width")
         wanted = f"E={experts},N={width},device_name={device}" + (f",dtype={dtype}" if dtype else "")
         wanted += f",block_shape=[{block[0]},{block[1]}].json" if block else ".json"
-        fits = same_gpu and (about["E"], about["N"], about["dtype"], about["block_shape"]) == (
-            experts,
-            width,
-            dtype,
-            block,
-        )
+        found = [about[name] for name in ("E", "N", "dtype", "block_shape")]
+        fits = same_gpu and found == [experts, width, dtype, block]
         for m in tokens:
             row = min(file.rows, key=lambda r: abs(r.key[0] - m)) if fits else None
             note = f"the nearest, of {row.key[0]:,} tokens" if row and row.key[0] != m else ""
-            out.asked.append(
-                Asked(f"E={experts} N={width}, {m} tokens", row, note if fits else f"vLLM looks for {wanted}")
-            )
+            note = note if fits else f"vLLM looks for {wanted}"
+            out.asked.append(Asked(f"E={experts} N={width}, {m} tokens", row, note))
     return out

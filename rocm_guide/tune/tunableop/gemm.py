@@ -16,21 +16,23 @@ from rocm_guide.common.base import GuideError
 __all__ = ["Gemm", "TunableFileError", "describe_gemm", "parse_gemm"]
 
 KINDS = ("Gemm", "GemmAndBias", "GemmStridedBatched", "ScaledGemm")
-DTYPE_NAMES = (
-    "float",
-    "tf32",
-    "double",
-    "BFloat16",
-    "Half",
-    "c10::complex<double>",
-    "c10::complex<float>",
-    "Float8_e4m3fn",
-    "Float8_e5m2",
-    "Float8_e4m3fnuz",
-    "Float8_e5m2fnuz",
-    "Float8_e8m0fnu",
-    "Float4_e2m1fn_x2",
-)
+#: TunableOp's element types: (torch's name, hipBLASLt's where it has one, bytes of a number).
+TYPES = {
+    "float": ("float32", "f32_r", 4),
+    "tf32": ("float32 computed as TF32", "f32_r", 4),
+    "double": ("float64", "f64_r", 8),
+    "BFloat16": ("bfloat16", "bf16_r", 2),
+    "Half": ("float16", "f16_r", 2),
+    "c10::complex<double>": ("complex128", "", 16),
+    "c10::complex<float>": ("complex64", "", 8),
+    "Float8_e4m3fn": ("float8_e4m3fn", "f8_r", 1),
+    "Float8_e5m2": ("float8_e5m2", "bf8_r", 1),
+    "Float8_e4m3fnuz": ("float8_e4m3fnuz", "f8_fnuz_r", 1),
+    "Float8_e5m2fnuz": ("float8_e5m2fnuz", "bf8_fnuz_r", 1),
+    "Float8_e8m0fnu": ("float8_e8m0fnu", "", 1),
+    "Float4_e2m1fn_x2": ("float4_e2m1fn_x2", "", 2),
+}
+DTYPE_NAMES = tuple(TYPES)
 _DTYPE = "|".join(re.escape(name) for name in sorted(DTYPE_NAMES, key=len, reverse=True))
 _OP = re.compile(rf"({'|'.join(KINDS)})TunableOp_((?:{_DTYPE})(?:_(?:{_DTYPE}))*)_([NT])([NT])")
 _PARAMS = re.compile(
@@ -106,7 +108,6 @@ class Gemm:
 
     @property
     def tuned(self) -> bool:
-        """True when a solution is named."""
         return self.solution is not None
 
     def untuned(self) -> Gemm:
@@ -146,9 +147,8 @@ def parse_gemm(line: str) -> Gemm:
     body, mark, blas = line.partition(_BLAS_PARAMS)
     columns = body.split(",")
     if not 2 <= len(columns) <= 4:
-        raise TunableFileError(
-            f"{line[:60]!r}: {len(columns)} columns; a line has operator,parameters[,solution[,time]]"
-        )
+        form = "a line has operator,parameters[,solution[,time]]"
+        raise TunableFileError(f"{line[:60]!r}: {len(columns)} columns; {form}")
     op = _OP.fullmatch(columns[0])
     if op is None:
         raise TunableFileError(f"{columns[0][:60]!r}: not a TunableOp operator such as GemmTunableOp_float_NN")
@@ -196,17 +196,6 @@ def _time(text: str) -> float:
     return value
 
 
-_IN_WORDS = {
-    "float": "float32",
-    "tf32": "float32 computed as TF32",
-    "double": "float64",
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-    "c10::complex<float>": "complex64",
-    "c10::complex<double>": "complex128",
-}
-
-
 def _operands(g: Gemm) -> tuple[str, str]:
     """Return the two factors as PyTorch saw them, left then right. BLAS's B is the left one, its A the right one."""
     left = f"X[{g.n}, {g.k}]" if g.transb == "n" else f"X[{g.k}, {g.n}].T"
@@ -242,7 +231,7 @@ def describe_gemm(gemm: Gemm) -> str:
     """
     left, right = _operands(gemm)
     batch = f"{gemm.batch} independent products: " if gemm.batch else ""
-    types = " and ".join(dict.fromkeys(_IN_WORDS.get(t, t) for t in gemm.dtypes))
+    types = " and ".join(dict.fromkeys(t if t.startswith("Float") else TYPES[t][0] for t in gemm.dtypes))
     bias = " + bias" if gemm.kind == "GemmAndBias" or (gemm.bias or "None") != "None" else ""
     lines = [
         f"{batch}Y[{gemm.n}, {gemm.m}] = {left} @ {right}{bias}, in {types}: {gemm.flops / 1e9:.2f} GFLOP.",
@@ -250,21 +239,14 @@ def describe_gemm(gemm: Gemm) -> str:
         f"(columns of Y), N = {gemm.n} the number of rows (tokens), and W comes first.",
     ]
     if gemm.transa != "n":
-        lines.append(
-            "W is stored as [out, in], as nn.Linear keeps it; seen by columns that is transposed, hence the t."
-        )
+        stored = "W is stored as [out, in], as nn.Linear keeps it"
+        lines.append(f"{stored}; seen by columns that is transposed, hence the t.")
     if gemm.ld is not None:
-        tight = (
-            gemm.m if gemm.transa == "n" else gemm.k,
-            gemm.k if gemm.transb == "n" else gemm.n,
-            gemm.m,
-        )
+        tight = (gemm.m if gemm.transa == "n" else gemm.k, gemm.k if gemm.transb == "n" else gemm.n, gemm.m)
         gaps = [name for name, ld, full in zip(("W", "X", "Y"), gemm.ld, tight, strict=True) if ld > full]
         if gaps:
-            verb = "has" if len(gaps) == 1 else "have"
-            lines.append(
-                f"{' and '.join(gaps)} {verb} a leading dimension above the row length: a slice of a larger tensor."
-            )
+            have = f"{' and '.join(gaps)} {'has' if len(gaps) == 1 else 'have'}"
+            lines.append(f"{have} a leading dimension above the row length: a slice of a larger tensor.")
     if gemm.tuned:
         time = "" if gemm.time_ms is None else f", {gemm.time_ms:g} ms per call"
         if gemm.time_ms:

@@ -27,8 +27,7 @@ def padded_length(length: int, multiple: int) -> int:
 
 
 def padded_prompt(batch: int, length: int, multiple: int = 1, device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the token ids and attention mask [batch, padded length];
-    padding stands on the left, as generation needs it.
+    """Return token ids and attention mask [batch, padded length]; padding stands on the left, for generation.
 
     >>> ids, mask = padded_prompt(1, 3, 4)
     >>> ids.tolist(), mask.tolist()
@@ -73,14 +72,10 @@ def generate_fixed(
         def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
             return input_ids.new_full((len(input_ids),), input_ids.shape[1] >= stop_at, dtype=bool)
 
+    fixed = {"do_sample": False, "num_beams": 1, "use_cache": True, "pad_token_id": 0}
+    kind = "static" if cache == "static" else None
     config = GenerationConfig(
-        max_new_tokens=new_tokens,
-        do_sample=False,
-        num_beams=1,
-        use_cache=True,
-        pad_token_id=0,
-        cache_implementation="static" if cache == "static" else None,
-        disable_compile=disable_compile,
+        max_new_tokens=new_tokens, cache_implementation=kind, disable_compile=disable_compile, **fixed
     )
     # A model's own defaults (an end-of-text token, a cache) would override what is not set here.
     with warnings.catch_warnings(), mock.patch.object(model, "generation_config", config):

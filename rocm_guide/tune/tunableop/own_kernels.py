@@ -81,7 +81,6 @@ class _Scaled(torch.nn.Module):
 
 
 def _torch_type(value: Any, key: str) -> torch.dtype:
-    """Return the FP8 type that torchao's configuration names."""
     name = str(value.get("_data") if isinstance(value, Mapping) else value).removeprefix("torch.")
     if name not in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"):
         raise GuideError(f"{key}={name!r:.60} in a quantization_config: known are float8_e4m3fn and float8_e4m3fnuz")
@@ -94,9 +93,6 @@ def _multiplied_in_fp8(recipe: Mapping[str, Any], method: str) -> _Fp8 | None:
 
     transformers does so with compressed-tensors' FP8 where ``use_optimized_inference`` is on, with one scale a row
     always, and torchao with its float8_dynamic_activation_float8_weight.
-
-    Raises:
-        GuideError: a type or granularity of torchao that is not known.
     """
     if method == "compressed-tensors":
         weights = [g.get("weights") for g in (recipe.get("config_groups") or {}).values() if g.get("weights")]
@@ -119,11 +115,7 @@ def _multiplied_in_fp8(recipe: Mapping[str, Any], method: str) -> _Fp8 | None:
 
 
 def _check_fp8(how: _Fp8, model: torch.nn.Module) -> str:
-    """Return what to say about the GPUs that take this product.
-
-    Raises:
-        GuideError: the model's type is not what PyTorch gives.
-    """
+    """Return what to say about the GPUs that take this product; refuse a model of another type than its result."""
     kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
     if how.rowwise and kinds != {torch.bfloat16}:
         names = ", ".join(sorted(str(k).removeprefix("torch.") for k in kinds))

@@ -40,12 +40,10 @@ class PlannedGemm:
 
     @property
     def calls(self) -> int:
-        """Calls in all."""
         return self.prefill + self.decode
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of all calls."""
         return self.calls * self.gemm.flops
 
 
@@ -91,7 +89,6 @@ class Plan:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the whole workload."""
         return sum(entry.flops for entry in self.gemms.values())
 
 
@@ -107,9 +104,7 @@ def _traced(model: torch.nn.Module, rules: BlasRules, batch: int, prompt: int, p
 
 
 def _fewer_layers(config: Any) -> tuple[Any, float] | None:
-    """Return the same configuration with one repetition of its layer pattern,
-    and how many repetitions the model has.
-    """
+    """Return the configuration with one repetition of its layer pattern, and how many the model has."""
     small = copy.deepcopy(config)
     text = small.get_text_config(decoder=True)
     total = getattr(text, "num_hidden_layers", None) or 1
@@ -121,20 +116,13 @@ def _fewer_layers(config: Any) -> tuple[Any, float] | None:
         text.num_hidden_layers = period
         if getattr(text, "layer_types", None):
             text.layer_types = kinds[:period]
-    except (
-        AttributeError,
-        NotImplementedError,
-        TypeError,
-        ValueError,
-    ):  # a configuration that computes its own pattern lets nobody shorten it
-        return None
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
+        return None  # a configuration that computes its own pattern lets nobody shorten it
     return small, total / period
 
 
 def _predicts(small: Trace, whole: Trace, repeats: float, steps: int) -> bool:
-    """Return whether one repetition of the layers, multiplied,
-    asks for what the whole model asks for in the first steps.
-    """
+    """Return whether one repetition of the layers, multiplied, asks for what the whole model does at first."""
     for i in range(steps):
         a, b = Plan(), Plan()
         a.add(small, i, layers=repeats)
@@ -237,10 +225,8 @@ def _meta_model(config: Any, dtype: str, attention: str) -> tuple[torch.nn.Modul
 
 
 def _check_size(batch: int, prompt: int) -> None:
-    if batch * prompt > _MOST_TOKENS:
-        raise GuideError(
-            f"batch={batch}, prompt={prompt}: a plan goes up to {_MOST_TOKENS:,} tokens at once; give less"
-        )
+    if batch * prompt > (most := _MOST_TOKENS):
+        raise GuideError(f"batch={batch}, prompt={prompt}: a plan goes up to {most:,} tokens at once; give less")
 
 
 def plan(
@@ -248,21 +234,15 @@ def plan(
     *,
     batch: int = 1,
     prompt: int | Iterable[int] = 128,
-    new_tokens: int = 128,
     pad: int = 1,
-    cache: str = "dynamic",
-    dtype: str = "bfloat16",
-    attention: str = "sdpa",
-    rules: BlasRules | None = None,
     trust_pattern: bool = False,
     progress: bool = False,
+    **how: Any,
 ) -> Plan:
     """Plan a model for one prompt length or many; lengths that pad to the same are traced once and counted each.
 
     ``model`` is a shape known to the course (``llama-3-70b``, ``random:llama-3-70b``), a hub id or folder with a
-    config.json, or a transformers configuration. Sizes are in tokens, ``dtype`` is torch's name, ``progress`` a bar.
-    ``trust_pattern``: an earlier plan of this model, cache and attention had ``pattern`` set, so do not look again
-    whether one repetition of its layers predicts the whole.
+    config.json, or a transformers configuration; ``progress`` draws a bar, ``how`` goes to :func:`plan_model`.
 
     Raises:
         GuideError: see :func:`plan_model`; or the model is not known.
@@ -286,18 +266,9 @@ def plan(
     different = Counter(padded_length(n, pad) for n in lengths)
     for length, count in tqdm(different.items(), desc="prompt lengths", leave=False, disable=not progress):
         # Padding is part of the attention mask, so a padded prompt is traced as one; any real length will do.
-        one = plan_model(
-            model,
-            batch=batch,
-            prompt=next(n for n in lengths if padded_length(n, pad) == length),
-            new_tokens=new_tokens,
-            pad=pad,
-            cache=cache,
-            dtype=dtype,
-            attention=attention,
-            rules=rules,
-            trust_pattern=trust_pattern or total.pattern,
-        )
+        real = next(n for n in lengths if padded_length(n, pad) == length)
+        trust = trust_pattern or total.pattern
+        one = plan_model(model, batch=batch, prompt=real, pad=pad, trust_pattern=trust, **how)
         total.pattern = total.pattern or one.pattern
         for _ in range(count):
             total.merge(one)

@@ -60,11 +60,7 @@ class Trace:
     step: int = -1
 
     def lines(self) -> list[str]:
-        """Return the untuned file's lines: each product once, in the order of first use.
-
-        >>> Trace().lines()
-        []
-        """
+        """Return the untuned file's lines: each product once, in the order of first use."""
         return list(dict.fromkeys(call.gemm.line() for call in self.calls))
 
 
@@ -78,8 +74,7 @@ def sdpa_needs_gemms(
     gqa: bool,
     cudnn: bool = False,
 ) -> bool:
-    """Return True when ``scaled_dot_product_attention`` falls back to matrix products,
-    False when one fused kernel runs.
+    """Return whether ``scaled_dot_product_attention`` falls back to matrix products, with no fused kernel to run.
 
     The rules are those of PyTorch's CUDA and ROCm back ends: FlashAttention takes 16-bit types without a mask and
     head sizes to 256; the memory-efficient kernel also takes float32 and masks, but no grouped heads; cuDNN (NVIDIA
@@ -123,8 +118,7 @@ def even_rows(rows: int, experts: int) -> list[int]:
 def expert_products(
     rows: torch.Tensor, weights: torch.Tensor, rules: BlasRules, mat: Callable[[torch.Tensor], Any]
 ) -> list[Gemm] | None:
-    """Return the products of ``rows`` [S, in] with the experts' ``weights`` [experts, in, out];
-    None for other groupings.
+    """Return the products of ``rows`` [S, in] with experts' ``weights`` [experts, in, out]; None for other groupings.
 
     >>> import torch
     >>> rows, weights = (torch.empty(*s, device="meta", dtype=torch.bfloat16) for s in ((6, 64), (4, 128, 64)))

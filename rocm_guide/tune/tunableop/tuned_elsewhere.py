@@ -13,7 +13,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,24 +96,19 @@ def read_tuned(path: str | os.PathLike[str]) -> TunedElsewhere:
         return _tunableop(text, name)
     if any(_BENCH in line for _, line in lines):
         return _bench_log(lines, name)
-    first = shown(lines[0][1], 60) if lines else "nothing"
-    raise TunedFileError(
-        f"{name}:{lines[0][0] if lines else 1}: begins with {first}; known are {', '.join(KINDS.values())}"
-    )
+    number, first = (lines[0][0], shown(lines[0][1], 60)) if lines else (1, "nothing")
+    raise TunedFileError(f"{name}:{number}: begins with {first}; known are {', '.join(KINDS.values())}")
 
 
 def _tunableop(text: str, name: str) -> TunedElsewhere:
     file = parse_text(text, name=name)
-    number = {line.split(",")[0] + line.split(",")[1]: i for i, line in reversed([*_numbered(text)])}
+    lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.count(",")]
+    number = {"".join(line.split(",")[:2]): i for i, line in reversed(lines)}
     found = TunedElsewhere("tunableop", problems=file.problems, about=dict(file.validators))
     for gemm in file.tuned:
         us = None if gemm.time_ms is None else 1e3 * gemm.time_ms
         found.rows.append(Row(number["".join(gemm.key)], gemm.key, str(gemm.solution), us))
     return found
-
-
-def _numbered(text: str) -> Iterator[tuple[int, str]]:
-    return ((i, line) for i, line in enumerate(text.split("\n"), 1) if line.count(","))
 
 
 # --- numbers and columns -------------------------------------------------------------------------------------------
@@ -216,9 +211,8 @@ def _hipblaslt(lines: list[tuple[int, str]], name: str) -> TunedElsewhere:
     unknown = [c for c in columns if c not in (*_KEY, *_SILENT.split(), "us", "solution_index")]
     found.problems += [f"{where}: column {shown(c, 40)}: not known here, and not compared" for c in unknown]
     if not {"kernel_name", "solution_name"} & {*columns}:
-        found.problems.append(
-            f"{where}: no column kernel_name; an index alone counts only in the build of hipBLASLt that wrote it"
-        )
+        only = "an index alone counts only in the build of hipBLASLt that wrote it"
+        found.problems.append(f"{where}: no column kernel_name; {only}")
     for number, line in lines[1:]:
         where = f"{name}:{number}"
         if line.startswith("#") or [c.strip() for c in line.split(",")] == columns:
@@ -291,9 +285,8 @@ def _vllm(text: str, name: str) -> TunedElsewhere:
     """Read the tiles of one expert layer: the name says for what, each key is a number of tokens."""
     parts = _NAME.fullmatch(name)
     if parts is None:
-        raise TunedFileError(
-            f"{name}: vLLM looks for E=…,N=…,device_name=…[,dtype=…][,block_shape=[…,…]].json, exactly"
-        )
+        form = "E=…,N=…,device_name=…[,dtype=…][,block_shape=[…,…]].json"
+        raise TunedFileError(f"{name}: vLLM looks for {form}, exactly")
     about: dict[str, Any] = {"E": int(parts[1]), "N": int(parts[2]), "device_name": parts[3], "dtype": parts[4]}
     about["block_shape"] = [int(parts[5]), int(parts[6])] if parts[5] else None
     try:
@@ -308,7 +301,7 @@ def _vllm(text: str, name: str) -> TunedElsewhere:
     if data.pop("triton_version", None) is not None:
         found.about["triton_version"] = "given"
     for tokens, tiles in data.items():
-        line = _line_of(text, tokens)
+        line = text.count("\n", 0, max(text.find(json.dumps(tokens)), 0)) + 1
         where = f"{name}:{line}"
         _whole(tokens, "tokens", where)
         if not isinstance(tiles, dict):
@@ -331,11 +324,6 @@ def _vllm(text: str, name: str) -> TunedElsewhere:
     return found
 
 
-def _line_of(text: str, key: str) -> int:
-    at = text.find(json.dumps(key))
-    return text.count("\n", 0, max(at, 0)) + 1
-
-
 # --- AITER ---------------------------------------------------------------------------------------------------------
 
 #: Columns that AITER looks a GEMM or experts up by, beside the device; "" is what a file without the column has.
@@ -343,38 +331,15 @@ GEMM_KEY = ("M", "N", "K")
 GEMM_VARIANT = ("bias", "dtype", "outdtype", "scaleAB", "bpreshuffle", "q_dtype_w")
 EXPERT_KEY = ("token", "model_dim", "inter_dim", "expert", "topk")
 EXPERT_VARIANT = ("act_type", "dtype", "q_dtype_a", "q_dtype_w", "q_type", "use_g1u1", "doweight_stage1")
-_GEMM_MORE: tuple[str, ...] = (
-    "gfx",
-    "cu_num",
-    "libtype",
-    "kernelId",
-    "solidx",
-    "splitK",
-    "us",
-    "kernelName",
-    "tflops",
-    "bw",
+_GEMM_MORE = "gfx cu_num libtype kernelId solidx splitK us kernelName tflops bw errRatio err_ratio"
+_EXPERT_MORE = (
+    "gfx cu_num block_m ksplit us1 kernelName1 err1 us2 kernelName2 err2 us run_1stage xbf16 flat tflops bw _tag"
 )
-_GEMM_MORE += ("errRatio", "err_ratio")
-_EXPERT_MORE: tuple[str, ...] = (
-    "gfx",
-    "cu_num",
-    "block_m",
-    "ksplit",
-    "us1",
-    "kernelName1",
-    "err1",
-    "us2",
-    "kernelName2",
-    "err2",
-    "us",
-)
-_EXPERT_MORE += ("run_1stage", "xbf16", "flat", "tflops", "bw", "_tag")
 #: The architecture that AITER takes for a line of experts that names compute units alone.
 _OF_UNITS = {80: "gfx942", 304: "gfx942", 256: "gfx950"}
 _CASES = {
-    "aiter gemm": (GEMM_KEY, GEMM_VARIANT, (*_GEMM_MORE, *GEMM_VARIANT)),
-    "aiter experts": (EXPERT_KEY, EXPERT_VARIANT, (*_EXPERT_MORE, *EXPERT_VARIANT)),
+    "aiter gemm": (GEMM_KEY, GEMM_VARIANT, (*_GEMM_MORE.split(), *GEMM_VARIANT)),
+    "aiter experts": (EXPERT_KEY, EXPERT_VARIANT, (*_EXPERT_MORE.split(), *EXPERT_VARIANT)),
 }
 
 

@@ -14,11 +14,9 @@ from typing import Any
 from cdna.predict.specs import gpu as gpu_named
 from rocm_guide.common.base import GuideError
 from rocm_guide.tune.tunableop.files import TuningFile, explain_validators, merge, missing, read_file, write_file
-from rocm_guide.tune.tunableop.gemm import Gemm
+from rocm_guide.tune.tunableop.gemm import TYPES, Gemm
 
 __all__ = ["call_seconds", "share_out", "tune_file", "tuning_seconds"]
-
-_BYTES = {"float": 4, "tf32": 4, "double": 8, "c10::complex<float>": 8, "c10::complex<double>": 16}
 
 
 def call_seconds(
@@ -41,21 +39,14 @@ def call_seconds(
     machine = gpu_named("MI300X")
     tflops = machine.peak_tflops("bf16") if tflops is None else tflops
     bandwidth_tb_s = machine.bandwidth_tb_s if bandwidth_tb_s is None else bandwidth_tb_s
-    width = _BYTES.get(g.dtypes[0], 1 if g.dtypes[0].startswith("Float8") else 2)
-    moved = width * (g.batch or 1) * (g.m * g.k + g.k * g.n + g.m * g.n)
+    moved = TYPES[g.dtypes[0]][2] * (g.batch or 1) * (g.m * g.k + g.k * g.n + g.m * g.n)
     return max(g.flops / (tflops * 1e12), moved / (bandwidth_tb_s * 1e12)) / efficiency + launch_us * 1e-6
 
 
 def tuning_seconds(
-    gemms: Iterable[Gemm],
-    *,
-    candidates: int = 1500,
-    budget_ms: float = 30.0,
-    iterations: int = 100,
-    **machine: float,
+    gemms: Iterable[Gemm], *, candidates: int = 1500, budget_ms: float = 30.0, iterations: int = 100, **machine: float
 ) -> tuple[float, float]:
-    """Return the lowest and highest time in seconds that tuning these products takes;
-    ``machine`` goes to :func:`call_seconds`.
+    """Return the lowest and highest seconds that tuning these products takes; ``machine`` goes to :func:`call_seconds`.
 
     Every candidate is called once and then 2 + 3 times; one that is 1.5x slower than the best so far stops there
     (lowest). One that survives is called 2 + 10 and 2 times more, and then for ``iterations`` calls or ``budget_ms``
@@ -194,8 +185,6 @@ def tune_file(
         progress(len(wanted.gemms) - len(missing(wanted, done).gemms), len(wanted.gemms))
     failed = [p.exitcode for p in processes if p.exitcode]
     if failed:
-        left = len(missing(wanted, done).gemms)
-        raise GuideError(
-            f"{len(failed)} tuning process(es) ended with code {failed[0]}; {left} products left, run again"
-        )
+        left = f"{len(missing(wanted, done).gemms)} products left, run again"
+        raise GuideError(f"{len(failed)} tuning process(es) ended with code {failed[0]}; {left}")
     return done

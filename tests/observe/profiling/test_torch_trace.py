@@ -23,6 +23,7 @@ import torch
 from typer.testing import CliRunner
 
 from rocm_guide.common.base import GuideError
+from rocm_guide.observe.profiling.amd.reader import read_profile, read_rocpd
 from rocm_guide.observe.profiling.torch_trace.attribution import innermost, parents
 from rocm_guide.observe.profiling.torch_trace.events import TraceError, iter_events, iter_text_events
 from rocm_guide.observe.profiling.torch_trace.slices import KERNELS, SLICES, kernel_slice, module_place, module_slices
@@ -39,6 +40,12 @@ def whole(path: Path) -> dict:
 
 
 # ---- the stream
+
+
+@pytest.mark.parametrize("read", [iter_events, summarize, read_profile, read_rocpd])
+def test_a_file_that_is_not_there_is_named(read):
+    with pytest.raises(TraceError, match=r"^missing\.json: cannot be opened \([^)]+\); check the path$"):
+        list(read("missing.json"))
 
 
 def test_stream_gives_what_json_load_gives():

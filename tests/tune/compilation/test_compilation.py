@@ -131,7 +131,7 @@ def test_every_knob_of_the_guide_exists_and_can_be_set():
             assert getattr(config, knob.name) == knob.value
         assert table[knob.name]["env"].startswith("TORCHINDUCTOR_")
     with pytest.raises(GuideError, match=r"max_autotune\.pointwise"):
-        knob_table([Knob("max_autotune.pointwise", True, "", "as the guide printed it")])
+        knob_table([Knob("max_autotune.pointwise", True, "as the guide printed it")])
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_knobs_are_toggled_one_at_a_time_and_failures_are_rows():
         seen.append((config.freezing, config.cpp_wrapper))
         return lambda: torch.arange(12.0).view(3, 4).softmax(-1) * 3
 
-    bad = Knob("max_autotune_gemm_backends", "NOTHING", "", "fails where there is a product")
+    bad = Knob("max_autotune_gemm_backends", "NOTHING", "fails where there is a product")
     rows = measure_knobs(make, knobs=[KNOBS[0], next(k for k in KNOBS if k.name == "freezing"), bad], runs=3)
     assert seen[:2] == [(False, False), (True, False)]
     assert [row["knob"] for row in rows] == ["(none)", "freezing", "max_autotune_gemm_backends"]

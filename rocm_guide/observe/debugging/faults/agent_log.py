@@ -19,14 +19,7 @@ __all__ = ["FaultError", "read_report"]
 
 
 class FaultError(GuideError):
-    """A report, log or code object that cannot be read.
-
-    >>> raise FaultError("run.log: no wave in it; set HSA_TOOLS_LIB to the debug agent")
-    Traceback (most recent call last):
-        ...
-    rocm_guide.observe.debugging.faults.agent_log.FaultError: run.log: no wave in it; set HSA_TOOLS_LIB to \
-the debug agent
-    """
+    """A report, log or code object that cannot be read."""
 
 
 #: Bytes of a report or log that are read. A fault makes hundreds of kilobytes, a day of a busy kernel log some MB.
@@ -100,9 +93,7 @@ class Wave:
 
 @dataclass
 class AgentReport:
-    """The result of :func:`~rocm_guide.observe.debugging.faults.agent_log.read_report`: the events that triggered it,
-    the page that was touched, the waves.
-    """
+    """The result of :func:`read_report`: the events that triggered it, the page that was touched, the waves."""
 
     events: list[str] = field(default_factory=list)
     page: int | None = None
@@ -201,10 +192,8 @@ class _Reader:
             self._code(number, text, stripped)
 
     def _damaged(self, number: int, what: str) -> FaultError:
-        return FaultError(
-            f"{self.name}, line {number}: {what}; lines are missing, doubled or out of order: take the report as the "
-            "agent wrote it"
-        )
+        fix = "lines are missing, doubled or out of order: take the report as the agent wrote it"
+        return FaultError(f"{self.name}, line {number}: {what}; {fix}")
 
     def _begin(self, number: int, part: str, start: int | None = None, head: str = "") -> None:
         """Begin a table; one of memory before it has to be whole."""
@@ -273,11 +262,7 @@ class _Reader:
 
 
 def parse_report(lines: Iterable[str], name: str = "report") -> AgentReport:
-    """Read the debug agent's output, mixed with the program's own or not.
-
-    Args:
-        lines: the text, line by line.
-        name: what to call it in an error.
+    """Read the lines of the debug agent's output, mixed with the program's own or not; ``name`` is for errors.
 
     Raises:
         FaultError: no wave and no fault in it, a damaged number, or lines that contradict others: missing, doubled or
@@ -301,9 +286,8 @@ def parse_report(lines: Iterable[str], name: str = "report") -> AgentReport:
     for number, line in enumerate(lines, 1):
         reader.line(number, line)
     if not reader.report.waves and reader.report.page is None and not reader.report.events:
-        raise FaultError(
-            f"{name}: neither a wave nor a fault in it; run the program with HSA_TOOLS_LIB set to the debug agent"
-        )
+        fix = "run the program with HSA_TOOLS_LIB set to the debug agent"
+        raise FaultError(f"{name}: neither a wave nor a fault in it; {fix}")
     return reader.report
 
 
@@ -312,14 +296,6 @@ def read_report(path: str | os.PathLike[str]) -> AgentReport:
 
     Raises:
         FaultError: missing, or not a report.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from rocm_guide.observe.debugging.examples import fault_sample
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     report = read_report(fault_sample(Path(folder))[0])
-    >>> report.kernel, report.faulting[0].reasons
-    ('scale_rows', ('MEMORY_VIOLATION',))
     """
     try:
         return parse_report(read_regular(path, LARGEST_TEXT).decode("utf-8", "replace").split("\n"), str(path))

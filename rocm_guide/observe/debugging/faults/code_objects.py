@@ -146,10 +146,7 @@ def find_objdump(arch: str = "gfx942") -> str | None:
     gfx942 needs LLVM 17 or newer (Debian and Ubuntu: ``apt install llvm-19``).
     """
     names = ["/opt/rocm/llvm/bin/llvm-objdump", *(f"llvm-objdump-{n}" for n in range(30, 16, -1)), "llvm-objdump"]
-    for name in names:
-        path = shutil.which(name)
-        if path is None:
-            continue
+    for path in filter(None, map(shutil.which, names)):
         probe = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
         version = re.search(r"LLVM version (\d+)", probe)
         if "amdgcn" in probe and (arch != "gfx942" or not version or int(version[1]) >= 17):
@@ -176,8 +173,7 @@ def printed_listing(uri: str, folder: str | os.PathLike[str]) -> str | None:
     """Return what ``llvm-objdump --disassemble FILE > FILE.s`` printed elsewhere of a saved code object, or None.
 
     Args:
-        uri: of the code object, from the report.
-        folder: where the agent saved it; the listing lies beside it. Or the listing itself.
+        folder: where the agent saved the object of this URI, with the listing beside it; or the listing itself.
 
     Raises:
         FaultError: the file cannot be read.
@@ -211,10 +207,8 @@ def disassemble(
     if objdump is not None:
         printed, said = _run_objdump(objdump, code)
     elif printed is None:
-        fix = (
-            "apt install llvm-19, use ROCm's llvm/bin, or put what it prints elsewhere beside the code object as FILE.s"
-        )
-        raise FaultError(f"llvm-objdump (LLVM 17 or newer) is not there; {fix}")
+        fix = "use ROCm's llvm/bin, or put what it prints elsewhere beside the code object as FILE.s"
+        raise FaultError(f"llvm-objdump (LLVM 17 or newer) is not there; apt install llvm-19, {fix}")
     else:
         said = "no instruction in its listing"
     functions = scan_text(printed).functions

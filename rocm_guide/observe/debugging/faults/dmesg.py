@@ -183,13 +183,10 @@ class _Scan:
         """Open a runtime fault, or complete that of the same page: ROCm 7 prints it a second time, with the kernel."""
         other = next((f for f in reversed(self.faults) if f.kind == "runtime fault"), None)
         lacking = "kernel" not in other.details if other and kernel else other and other.device.startswith("GPU index")
-        fault = (
-            other
-            if other and other.address == address and lacking
-            else LogFault("runtime fault", "runtime", number, text, address)
-        )
-        if fault is not other:
-            self.add(fault).meaning = _unmapped("")
+        if other and other.address == address and lacking:
+            fault = other
+        else:
+            fault = self.add(LogFault("runtime fault", "runtime", number, text, address, meaning=_unmapped("")))
         if kernel:
             fault.details["kernel"] = kernel
             fault.device = fault.device or device
@@ -240,9 +237,8 @@ class _Scan:
             serious = found[2] or _DEFERRED.search(body)
             if serious and int(found[1]):  # "0 uncorrectable" is the good news of a health report
                 memory = re.search(r"\bumc\b", body, re.I)
-                self._once(
-                    number, text, *(("memory error", _MEMORY_ERROR) if memory else ("hardware error", _HARDWARE))
-                )
+                kind = ("memory error", _MEMORY_ERROR) if memory else ("hardware error", _HARDWARE)
+                self._once(number, text, *kind)
         elif simple := next((s for s in _ONE_LINE if s[0].search(body)), None):
             self._once(number, text, simple[1], simple[2])
         else:
@@ -260,9 +256,8 @@ class _Scan:
             self.stuck = {key: old for key, old in self.stuck.items() if key[0] not in (device, "")}
             self.open.pop(device, None)
         else:  # what comes after this is another one
-            self.stuck = {
-                key: old for key, old in self.stuck.items() if key[1] != "reset" or (device and key[0] != device)
-            }
+            others = [key for key in self.stuck if key[1] != "reset" or (device and key[0] != device)]
+            self.stuck = {key: self.stuck[key] for key in others}
         self.stuck[device, kind, meaning] = self.last = fault
 
     def _continue(self, number: int, text: str, body: str, device: str) -> None:
@@ -349,14 +344,6 @@ def read_log(path: str | os.PathLike[str]) -> list[LogFault]:
 
     Raises:
         FaultError: the file cannot be read.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "dmesg.txt"
-    ...     _ = file.write_text("[ 9.1] amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!\\n")
-    ...     [(f.kind, f.device) for f in read_log(file)]
-    [('reset', '0000:c1:00.0')]
     """
     try:
         return scan_log(read_regular(path, LARGEST_TEXT).decode("utf-8", "replace").split("\n"))

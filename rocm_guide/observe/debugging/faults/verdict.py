@@ -82,7 +82,6 @@ def lane_addresses(wave: Wave, text: str) -> dict[int, int]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Return mnemonic and operands."""
     op, _, args = text.strip().partition(" ")
     return op, args
 
@@ -105,9 +104,7 @@ def suspects(report: AgentReport, code: dict[int, list[CodeLine]] | None = None)
 
     Args:
         report: with a faulting page.
-        code: wave number -> instructions up to its PC, from
-        :func:`~rocm_guide.observe.debugging.faults.code_objects.disassemble`; the report's
-            own disassembly is used for a wave that is not in it.
+        code: wave number -> instructions up to its PC; for a wave that is not in it the report's own disassembly.
 
     Raises:
         FaultError: the report names no page.
@@ -167,11 +164,9 @@ class Explanation:
 
     def text(self) -> str:
         """Return a few lines for a reader."""
-        lines = [*self.events]
-        lines.append(f"kernel: {self.kernel or 'not named'}")
-        lines.append(
-            f"waves: {self.faulting} faulted ({', '.join(self.reasons) or 'no reason given'}) of {self.stopped}"
-        )
+        reasons = ", ".join(self.reasons) or "no reason given"
+        lines = [*self.events, f"kernel: {self.kernel or 'not named'}"]
+        lines.append(f"waves: {self.faulting} faulted ({reasons}) of {self.stopped}")
         if self.uri:
             lines.append(f"code object: {self.uri}")
         for s in self.suspects[:8]:
@@ -215,9 +210,8 @@ def explain_report(report: AgentReport, *, folder: str | os.PathLike[str] | None
                 found = _code(block.uri, key[1], folder)
                 name = _function(found.functions, found.instructions, found.at)
                 if name and re.fullmatch(r"\w+", kernel) and name != kernel:
-                    raise FaultError(
-                        f"the code at {key[1]:#x} is of {name}, the report's of {kernel}; pass its own code"
-                    )
+                    at = f"{key[1]:#x}"
+                    raise FaultError(f"the code at {at} is of {name}, the report's of {kernel}; pass its own code")
                 listings[key] = list(found.instructions)
                 kernel = kernel or name
             code[wave.number] = listings[key]
@@ -237,18 +231,9 @@ def explain_report(report: AgentReport, *, folder: str | os.PathLike[str] | None
     if not report.faulting:
         notes.append("no wave stopped for a fault; was the report made by SIGQUIT, or for a queue error?")
     reasons = tuple(sorted({r for w in report.faulting for r in w.reasons}))
-    first = next((w.disassembly.uri for w in report.faulting if w.disassembly and w.disassembly.uri), "")
-    return Explanation(
-        kernel=kernel,
-        events=tuple(report.events),
-        page=report.page,
-        faulting=len(report.faulting),
-        stopped=len(report.waves),
-        reasons=reasons,
-        uri=first,
-        suspects=tuple(hits),
-        notes=tuple(notes),
-    )
+    uri = next((w.disassembly.uri for w in report.faulting if w.disassembly and w.disassembly.uri), "")
+    waves = len(report.faulting), len(report.waves)
+    return Explanation(kernel, tuple(report.events), report.page, *waves, reasons, uri, tuple(hits), tuple(notes))
 
 
 def _code(uri: str, pc: int, folder: str | os.PathLike[str] | None) -> Listing:

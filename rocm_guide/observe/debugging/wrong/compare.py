@@ -82,13 +82,9 @@ def _run(model: Any, inputs: Mapping[str, Any] | Sequence[Any]) -> Any:
 
 
 def capture_calls(model: Any, inputs: Mapping[str, Any] | Sequence[Any]) -> list[ModuleCall]:
-    """Run a model and keep every module's inputs and outputs, in the order in which the calls ended.
+    """Run a model in evaluation mode and keep every module's inputs and outputs, in the order in which calls ended.
 
     A module therefore comes behind everything that it calls itself. Memory: a copy of all activations.
-
-    Args:
-        model: a ``torch.nn.Module`` in evaluation mode.
-        inputs: keyword arguments, or positional ones.
 
     Raises:
         GuideError: dropout is active.
@@ -149,7 +145,6 @@ class Difference:
     checked: int = 0
 
     def __str__(self) -> str:
-        """Return the finding in one or two lines."""
         line = f"{self.path or 'the model itself'} ({self.cls}): {self.detail}"
         for name, what in self.parameters.items():
             line += f"\n  its {name}: {what}"
@@ -177,12 +172,8 @@ def _distance(want: Any, got: Any, tolerance: float | None) -> tuple[str, float,
         x, y = a.double(), b.to(a.device).double()
         new = (~y.isfinite() & x.isfinite()).sum().item()
         if new:
-            return (
-                "nan",
-                float("inf"),
-                allowed,
-                f"{new} of {a.numel()} values are not finite, in the reference they are",
-            )
+            detail = f"{new} of {a.numel()} values are not finite, in the reference they are"
+            return "nan", float("inf"), allowed, detail
         # Infinities that are meant, as in a mask, are values like any other.
         lost = (~x.isfinite() & ~((x == y) | (x.isnan() & y.isnan()))).sum().item()
         if lost:

@@ -51,7 +51,6 @@ def nan_origin(
     """Return the first module whose output is not finite although its inputs are.
 
     Args:
-        model: a ``torch.nn.Module``.
         inputs: keyword arguments, or positional ones.
         loss: makes a scalar of the model's output; when given, gradients are followed too, backwards. The gradients
             of the parameters are left as they were found.
@@ -146,7 +145,6 @@ def nan_origin(
 
 
 def _common(one: str, other: str) -> str:
-    """Return the innermost module that contains both."""
     inside = []
     for a, b in zip(one.split(".")[:-1], other.split(".")[:-1], strict=False):
         if a != b:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 
 from cdna.predict.specs import gpu as find_spec
 from cdna.predict.specs import roofline
@@ -16,53 +17,16 @@ from rocm_guide.common.base import GuideError
 
 __all__ = ["COUNTERS", "describe_counter"]
 
+
+def _counters(table: str) -> dict[str, tuple[str, str]]:
+    rows = [line.split("\t") for line in table.splitlines() if not line.startswith("#")]
+    return {name: (unit, meaning) for name, unit, meaning in rows}
+
+
 #: Counter -> (unit, meaning). Names end in _sum when the tool added up all instances of a block.
-#: Source: "MI300 and MI200 Series performance counters and metrics",
-#: https://rocm.docs.amd.com/en/latest/conceptual/gpu-arch/mi300-mi200-performance-counters.html.
-COUNTERS: Mapping[str, tuple[str, str]] = {
-    "GRBM_COUNT": ("cycles", "cycles of the whole dispatch, busy or not"),
-    "GRBM_GUI_ACTIVE": ("cycles", "cycles in which the GPU had work: the denominator of most percentages"),
-    "SQ_WAVES": ("waves", "waves launched; times 64 it is the number of work items"),
-    "SQ_BUSY_CYCLES": ("cycles", "cycles in which a shader sequencer had a wave"),
-    "SQ_BUSY_CU_CYCLES": (
-        "quad-cycles",
-        "cycles in which a CU had a wave; few of them: the grid is too small",
-    ),
-    "SQ_WAVE_CYCLES": ("quad-cycles", "wave-cycles; divided by busy cycles it is the average occupancy"),
-    "SQ_WAIT_ANY": ("quad-cycles", "wave-cycles spent waiting for anything; high means latency is not hidden"),
-    "SQ_WAIT_INST_ANY": ("quad-cycles", "wave-cycles spent waiting to issue an instruction"),
-    "SQ_WAIT_INST_LDS": ("quad-cycles", "wave-cycles spent waiting to issue an LDS instruction"),
-    "SQ_INSTS_VALU": ("instructions", "vector instructions issued, matrix instructions included"),
-    "SQ_INSTS_SALU": ("instructions", "scalar instructions: addresses, loop counters, branches"),
-    "SQ_INSTS_SMEM": ("instructions", "scalar loads: kernel arguments and constants"),
-    "SQ_INSTS_LDS": ("instructions", "LDS (shared memory) instructions"),
-    "SQ_INSTS_MFMA": ("instructions", "matrix instructions; zero in a GEMM means that the Matrix Cores stood idle"),
-    "SQ_INSTS_VMEM_RD": ("instructions", "vector loads; few of them for many bytes means wide loads, which is good"),
-    "SQ_INSTS_VMEM_WR": ("instructions", "vector stores"),
-    "SQ_ACTIVE_INST_VALU": ("quad-cycles", "cycles in which a vector instruction was in work"),
-    "SQ_THREAD_CYCLES_VALU": ("lane-cycles", "lanes at work; below 64 per instruction means diverging threads"),
-    "SQ_VALU_MFMA_BUSY_CYCLES": ("cycles", "cycles in which the Matrix Cores were busy"),
-    "SQ_LDS_BANK_CONFLICT": ("cycles", "cycles in which LDS was stalled by bank conflicts: change the layout or pad"),
-    "SQ_LDS_IDX_ACTIVE": ("cycles", "cycles in which LDS answered indexed accesses"),
-    "TCP_TOTAL_CACHE_ACCESSES_sum": ("requests", "accesses to the vector L1 caches, in cache lines"),
-    "TCP_TCC_READ_REQ_sum": ("requests", "reads that missed L1 and went to L2"),
-    "TCC_HIT_sum": ("requests", "requests that hit in L2"),
-    "TCC_MISS_sum": ("requests", "requests that missed in L2 and went to Infinity Cache or HBM"),
-    "TCC_EA0_RDREQ_sum": ("requests", "reads from L2 to memory, of 32, 64 or 128 bytes"),
-    "TCC_EA0_RDREQ_32B_sum": ("requests", "those of 32 bytes: many of them means scattered access"),
-    "TCC_BUBBLE_sum": ("requests", "those of 128 bytes"),
-    "TCC_EA0_WRREQ_sum": ("requests", "writes from L2 to memory, of 32 or 64 bytes"),
-    "TCC_EA0_WRREQ_64B_sum": ("requests", "those of 64 bytes"),
-    "FETCH_SIZE": ("KiB", "bytes read from memory (derived)"),
-    "WRITE_SIZE": ("KiB", "bytes written to memory (derived)"),
-    "L2CacheHit": ("%", "share of L2 requests that hit (derived)"),
-    "VALUUtilization": ("%", "active lanes of vector instructions; low means divergence (derived)"),
-    "VALUBusy": ("%", "time in which the vector units worked (derived)"),
-    "MfmaUtil": ("%", "time in which the Matrix Cores worked (derived)"),
-    "MemUnitStalled": ("%", "time in which the memory unit was stalled (derived)"),
-    "LDSBankConflict": ("%", "time in which LDS was stalled by bank conflicts (derived)"),
-    "OccupancyPercent": ("%", "waves in flight / waves that would fit (derived)"),
-}
+COUNTERS: Mapping[str, tuple[str, str]] = _counters(
+    files("rocm_guide").joinpath("data", "counters.tsv").read_text(encoding="utf-8")
+)
 
 _TYPES = ("F16", "F32", "F64")
 _MATRIX = ("F16", "BF16", "F32", "F64", "F8", "XF32", "I8")
@@ -176,14 +140,10 @@ class RooflinePoint:
 def place(
     name: str, duration_ns: float, counters: Mapping[str, float], *, gpu: str = "MI300X", dtype: str = "bf16"
 ) -> RooflinePoint:
-    """Put a dispatch under the roofline of a GPU.
+    """Put a dispatch, its time and counters, under the roofline of a GPU.
 
     Args:
-        name: the kernel.
-        duration_ns: its time.
-        counters: as :class:`~rocm_guide.observe.profiling.amd.rocprof_csv.Dispatch` holds them, from the same dispatch.
-        gpu: a name of :data:`cdna.predict.specs.GPUS`, in any case of letters.
-        dtype: whose peak is the roof.
+        gpu: a name of :data:`cdna.predict.specs.GPUS`, in any case of letters; ``dtype`` whose peak is the roof.
 
     Raises:
         GuideError: unknown GPU or type, counters missing, or a time that is not positive.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sqlite3
@@ -32,14 +33,14 @@ _COUNTERS = """
 """
 
 
+#: What a kernel uses, as :class:`Dispatch` calls it, in the order of the first query.
+_USED = ("lds", "scratch", "vgpr", "accum_vgpr", "sgpr")
+
+
 def _number(value: Any, file: Path, what: str) -> int:
     if type(value) is not int:
         raise TraceError(f"{file}: {what} is {str(value)[:30]!r}, not an integer; the database is damaged")
     return value
-
-
-def _optional(value: Any) -> int | None:
-    return value if type(value) is int else None
 
 
 def _read(connection: sqlite3.Connection, suffix: str, tables: set[str], file: Path) -> tuple[list[Dispatch], bool]:
@@ -55,22 +56,11 @@ def _read(connection: sqlite3.Connection, suffix: str, tables: set[str], file: P
         if end < start:
             raise TraceError(f"{file}: dispatch {row[0]} ends before it starts; the database is damaged")
         sizes = [_number(v, file, "a size") for v in row[7:13]]
-        found.append(
-            Dispatch(
-                name=str(row[13] or row[14] or "?"),
-                start_ns=start,
-                duration_ns=end - start,
-                agent=str(row[4]),
-                workgroup=sizes[0] * sizes[1] * sizes[2],
-                grid=sizes[3] * sizes[4] * sizes[5],
-                lds=_optional(row[5]),
-                scratch=_optional(row[6]),
-                vgpr=_optional(row[15]),
-                accum_vgpr=_optional(row[16]),
-                sgpr=_optional(row[17]),
-                counters=counters.get(row[1], {}) if row[1] is not None else {},
-            )
-        )
+        workgroup, grid = math.prod(sizes[:3]), math.prod(sizes[3:])
+        used = {n: v for n, v in zip(_USED, (*row[5:7], *row[15:18]), strict=True) if type(v) is int}
+        mine = counters.get(row[1], {}) if row[1] is not None else {}
+        name = str(row[13] or row[14] or "?")
+        found.append(Dispatch(name, start, end - start, str(row[4]), workgroup, grid, counters=mine, **used))
     return found, bool(counters)
 
 
@@ -83,12 +73,6 @@ def read_rocpd(path: str | os.PathLike[str]) -> RocprofReport:
     Source: schema version 3 in rocprofiler-sdk, source/share/rocprofiler-sdk-rocpd/rocpd_tables.sql
     (https://github.com/ROCm/rocprofiler-sdk); user's view in
     https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using-rocpd-output-format.html.
-
-    >>> read_rocpd("missing.db")
-    Traceback (most recent call last):
-        ...
-    rocm_guide.observe.profiling.torch_trace.events.TraceError: missing.db: cannot be opened (no such file); check the \
-path
     """
     path = Path(path)
     if not path.is_file():
@@ -118,12 +102,6 @@ def read_profile(path: str | os.PathLike[str]) -> RocprofReport:
 
     Raises:
         TraceError: missing, damaged, or a kind that another command reads (the message names it).
-
-    >>> read_profile("no.csv")
-    Traceback (most recent call last):
-        ...
-    rocm_guide.observe.profiling.torch_trace.events.TraceError: no.csv: cannot be opened (No such file or directory); \
-check the path
     """
     path = Path(path)
     if path.is_dir():
@@ -162,14 +140,9 @@ def counter_sums(report: RocprofReport) -> dict[str, dict[str, float]]:
 
 
 def roofline_rows(report: RocprofReport, *, gpu: str = "MI300X", dtype: str = "bf16") -> list[RooflinePoint]:
-    """Return where each kernel lies under the roofline: counters and times of all its dispatches together.
+    """Return one point under the roofline for each kernel, longest total first; none without the right counters.
 
-    Args:
-        report: with counters; without the right ones the list is empty.
-        gpu, dtype: whose roof.
-
-    Returns:
-        One point per kernel, longest total first.
+    Counters and times are those of all its dispatches together; ``gpu`` and ``dtype`` say whose roof.
 
     Raises:
         GuideError: unknown GPU or type.

@@ -8,6 +8,7 @@ turns the rows into one shape: a dispatch with its name, time, resources and cou
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import re
 import zlib
@@ -38,10 +39,7 @@ class Row:
 
     def first(self, names: tuple[str, ...]) -> str | None:
         """Return the cell under the first of these names that the header has."""
-        for name in names:
-            if name in self.cells:
-                return self.cells[name]
-        return None
+        return next((self.cells[name] for name in names if name in self.cells), None)
 
     def number(self, names: tuple[str, ...], default: float | None = None) -> float:
         """Return that cell as a number; ``default`` when there is none."""
@@ -83,13 +81,6 @@ def table_rows(path: Path) -> Iterator[Row]:
 
     Raises:
         TraceError: missing, not a table, or a row that has more or fewer cells than the header.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as d:
-    ...     file = Path(d) / "a.csv"
-    ...     _ = file.write_text("Name,Calls\\ngemm,3\\n")
-    ...     [row.cells for row in table_rows(file)]
-    [{'Name': 'gemm', 'Calls': '3'}]
     """
     name = str(path)
     with open_text(path) as stream:
@@ -103,15 +94,13 @@ def table_rows(path: Path) -> Iterator[Row]:
                 if not cells:
                     continue
                 if len(cells) != len(header):
+                    what = f"{len(cells)} cells, the header has {len(header)}; the file is cut short or edited"
                     if "Dispatch_ID" in header and len(header) - len(cells) == 2:
-                        raise TraceError(
-                            f"{name}, line {reader.line_num}: two cells short of the header, a known slip of rocprofv2 "
-                            "(ROCm/rocprofiler issue 144): no cell can be told for sure; record again with rocprofv3"
+                        what = (
+                            "two cells short of the header, a known slip of rocprofv2 (ROCm/rocprofiler issue 144): no "
+                            "cell can be told for sure; record again with rocprofv3"
                         )
-                    raise TraceError(
-                        f"{name}, line {reader.line_num}: {len(cells)} cells, the header has {len(header)}; "
-                        "the file is cut short or edited"
-                    )
+                    raise TraceError(f"{name}, line {reader.line_num}: {what}")
                 # Names come from the profiled program, and are printed.
                 cells = [c if c.isprintable() else shown(c, len(c)) for c in cells]
                 yield Row(name, reader.line_num, dict(zip(header, cells, strict=True)))
@@ -283,7 +272,7 @@ def read_csv(path: str | os.PathLike[str]) -> RocprofReport:
     if first is None:
         raise TraceError(f"{path}: a header but no rows; the profiled program launched no kernel, or stopped early")
     columns = first.cells.keys()
-    rows = _chain(first, rows)
+    rows = itertools.chain([first], rows)
     if "Metric" in columns:
         return RocprofReport(name, "metrics", "rocprof-compute", metrics=_metrics(rows))
     if "TotalDurationNs" in columns or "Sum(ns)" in columns:
@@ -311,11 +300,6 @@ def _once(rows: Iterator[Row]) -> Iterator[Row]:
         if other != row.line:
             raise TraceError(f"{row.file}, line {row.line}: the same as line {other}; the file was edited or merged")
         yield row
-
-
-def _chain(first: Row, rest: Iterator[Row]) -> Iterator[Row]:
-    yield first
-    yield from rest
 
 
 def _narrow(rows: Iterator[Row], timed: bool) -> list[Dispatch]:
@@ -351,10 +335,6 @@ def _metrics(rows: Iterator[Row]) -> dict[str, tuple[float | None, str, float | 
 
     found = {}
     for row in rows:
-        unit = row.first(("Unit", "Units")) or ""
-        found[row.cells["Metric"]] = (
-            value(row, ("Avg", "Value", "Mean")),
-            unit,
-            value(row, ("Peak", "Peak (Empirical)")),
-        )
+        average, peak = value(row, ("Avg", "Value", "Mean")), value(row, ("Peak", "Peak (Empirical)"))
+        found[row.cells["Metric"]] = average, row.first(("Unit", "Units")) or "", peak
     return found

@@ -48,8 +48,7 @@ def in_order(keys: Sequence[float], last: Sequence[float] | None = None) -> Sequ
 
 
 def parents(starts: Sequence[float], ends: Sequence[float]) -> array[int]:
-    """Return for each interval the innermost one that encloses it, or -1.
-    The intervals nest, as calls on one thread do.
+    """Return for each interval the innermost one that encloses it, or -1; they nest, as calls on one thread do.
 
     >>> list(parents([0, 1, 5, 6], [10, 4, 9, 8]))
     [-1, 0, 0, 2]
@@ -183,9 +182,8 @@ class _Places:
 
 
 def _place_of_moments(line: Timeline, lanes: Sequence[int], times: Sequence[float]) -> tuple[array[int], list[str]]:
-    """Return where in the model the CPU was at each (thread, time), as indices into the list behind them;
-    through the forward operator if it was in the backward.
-    """
+    """Return where in the model the CPU was at each (thread, time), by the forward operator in a backward pass,
+    as indices into the list behind them."""
     marks = _Places(line)
     numbers, made = array("q"), array("i")
     backward: dict[int, tuple[array[float], array[float], array[int]]] = {}

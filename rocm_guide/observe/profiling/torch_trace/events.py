@@ -30,14 +30,7 @@ LONGEST_VALUE = 1 << 26
 
 
 class TraceError(GuideError):
-    """A trace that cannot be read: missing, cut short, or not in the format that its reader expects.
-
-    >>> raise TraceError("run.json: no traceEvents array; pass a trace written by torch.profiler")
-    Traceback (most recent call last):
-        ...
-    rocm_guide.observe.profiling.torch_trace.events.TraceError: run.json: no traceEvents array; pass a trace \
-written by torch.profiler
-    """
+    """A trace that cannot be read: missing, cut short, or not in the format that its reader expects."""
 
 
 def open_text(path: str | os.PathLike[str]) -> TextIO:
@@ -57,21 +50,6 @@ def open_text(path: str | os.PathLike[str]) -> TextIO:
         raise TraceError(f"{path}: cannot be opened ({e.strerror or e}); check the path") from e
     binary: Any = gzip.GzipFile(fileobj=raw) if magic == b"\x1f\x8b" else raw
     return io.TextIOWrapper(binary, encoding="utf-8", errors="replace", newline="")
-
-
-def limited(stream: TextIO, most: int, name: str) -> str:
-    """Read all of an open text, if it has no more than ``most`` characters: a small gzip file can unfold without end.
-
-    >>> limited(io.StringIO("short"), 10, "x")
-    'short'
-
-    Raises:
-        TraceError: it is longer.
-    """
-    text = stream.read(most + 1)
-    if len(text) > most:
-        raise TraceError(f"{name}: more than {most:,} characters; record fewer steps, or cut the file")
-    return text
 
 
 class _Window:
@@ -222,12 +200,6 @@ def iter_events(path: str | os.PathLike[str], header: dict[str, Any] | None = No
 
     Raises:
         TraceError: missing, cut short, or not a trace.
-
-    >>> list(iter_events("missing.json"))
-    Traceback (most recent call last):
-        ...
-    rocm_guide.observe.profiling.torch_trace.events.TraceError: missing.json: cannot be opened (No such file or \
-directory); check the path
     """
     with open_text(path) as stream:
         yield from iter_text_events(stream, str(path), header)

@@ -30,15 +30,6 @@ def only_profiler(what: str) -> Iterator[None]:
 
     Raises:
         NestedProfilerError: at the place in the program that starts the second one.
-
-    >>> import torch
-    >>> with only_profiler("train.py"), torch.profiler.profile():
-    ...     pass
-    Traceback (most recent call last):
-        ...
-    rocm_guide.observe.profiling.torch_trace.recording.NestedProfilerError: train.py starts a torch \
-profiler itself, and a process can have only one: run it without rocm-guide trace record, then rocm-guide trace \
-summary on the file that it writes
     """
     from torch.autograd import profiler
 
@@ -62,17 +53,6 @@ def mark_modules(model: Any) -> Iterator[None]:
     Each forward call of a module runs inside a ``record_function`` range named ``slice::PLACE::PATH``; the hooks are
     removed at the end, also after an error. It costs a few microseconds per module, so record for slices with it and
     time without it.
-
-    Args:
-        model: a ``torch.nn.Module``; :func:`~rocm_guide.observe.profiling.torch_trace.slices.module_slices` decides the
-        places.
-
-    >>> import torch
-    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2))
-    >>> with mark_modules(model):
-    ...     _ = model(torch.ones(1, 2))
-    >>> len(model._forward_hooks) + len(model[0]._forward_hooks)
-    0
     """
     import torch
 

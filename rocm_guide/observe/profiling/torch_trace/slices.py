@@ -10,8 +10,8 @@ blog.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 __all__ = []
 
@@ -29,14 +29,8 @@ SLICES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """What a library calls its kernels of one kind: a regular expression, any case of letters, and where to read it.
-
-    Attributes:
-        seen: a name of one of its kernels, which stands in ``source``.
-        source: the file or folder, read on 2026-11-27; of a library without sources, a trace that has the name.
-    """
+class Named(NamedTuple):
+    """What a library calls its kernels of one kind, and where to read it: a row of ``data/kernel_names.tsv``."""
 
     library: str
     kind: str
@@ -45,164 +39,13 @@ class Named:
     source: str
 
 
-_VLLM, _SGLANG = "https://github.com/vllm-project/vllm/tree/main", "https://github.com/sgl-project/sglang/tree/main"
-_AITER, _CK = "https://github.com/ROCm/aiter/tree/main", "https://github.com/ROCm/composable_kernel/tree/develop"
-_TORCH, _TRITON = "https://github.com/pytorch/pytorch/tree/main", "https://github.com/triton-lang/triton/tree/main"
+def _kernels(table: str) -> tuple[Named, ...]:
+    rows = [line.split("\t") for line in table.splitlines() if not line.startswith("#")]
+    return tuple(Named(*row) for row in rows[1:])
 
-#: Kinds of kernels by name; the first row that fits decides, so fused kernels stand before the parts that they hold.
-KERNELS = (
-    Named(
-        "RCCL, NCCL",
-        "communication",
-        r"nccl|rccl|msccl",
-        "ncclDevKernel_Generic",
-        "https://github.com/ROCm/rccl/tree/develop/src/device/common.h",
-    ),
-    Named(
-        "vLLM",
-        "communication",
-        r"cross_device_reduce|quick_?(?:all)?reduce|allreduce_prototype",
-        "vllm::cross_device_reduce_1stage",
-        f"{_VLLM}/csrc/custom_all_reduce.cuh",
-    ),
-    Named(
-        "AITER, any",
-        "communication",
-        r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",
-        "allgather_naive",
-        f"{_AITER}/csrc/include/custom_all_reduce.cuh",
-    ),
-    # One kernel for an expert's GEMMs and the activation between them: the GEMMs are what it takes its time for.
-    Named(
-        "AITER",
-        "GEMM",
-        r"fmoe_|moe_?gemm|moe_?flatmm|fused_?moe_?gemm",
-        "_ZN5aiter47fmoe_bf16_blockscaleFp8_g1u1_vs_gelu_1tg_32x128E",
-        f"{_AITER}/hsa/gfx942/fmoe",
-    ),
-    Named(
-        "vLLM, SGLang",
-        "GEMM",
-        r"fused_moe_kernel|moe_wna16|moe_mmk",
-        "fused_moe_kernel_gptq_awq",
-        f"{_VLLM}/vllm/model_executor/layers/fused_moe/fused_moe.py",
-    ),
-    Named(
-        "Triton",
-        "GEMM",
-        r"_matmul_ogs|_p_matmul",
-        "_p_matmul",
-        f"{_TRITON}/python/triton_kernels/triton_kernels/matmul_details/_p_matmul.py",
-    ),
-    # A mangled name has its length before it, so no word begins there.
-    Named(
-        "AITER, vLLM",
-        "attention",
-        r"(?<![a-z])(?:mla_(?:a\d|dec|reduce|prefill|pfl)|pa_(?:fwd|bf16|fp16|a16|a8|decode))",
-        "_ZN5aiter44PA_A16W8_BLK256_1TG_4W_16mx1_64nx4_MTP_PS_PBE",
-        f"{_AITER}/hsa/gfx942/pa/pa_asm.csv",
-    ),
-    Named(
-        "SGLang",
-        "attention",
-        r"_fwd_(?:grouped_)?kernel_stage\d|_decode_att|extend_attention|kv_indices",
-        "_fwd_grouped_kernel_stage1",
-        f"{_SGLANG}/python/sglang/srt/layers/attention/triton_ops/decode_attention.py",
-    ),
-    Named(
-        "AOTriton",
-        "attention",
-        r"attn_fwd|bwd_kernel_d[kq]|bwd_preprocess",
-        "bwd_kernel_dk_dv",
-        "https://github.com/ROCm/aotriton/tree/main/modules/flash/aot",
-    ),
-    Named(
-        "CK, FlashAttention",
-        "attention",
-        r"fmha|flash(?!infer_silu)",
-        "ck_tile::FmhaFwdKernel",
-        f"{_CK}/include/ck_tile/ops/fmha/kernel/fmha_fwd_kernel.hpp",
-    ),
-    Named(
-        "vLLM, AITER",
-        "attention",
-        r"attn|attention|paged|rope|rotary|kv_?cache|reshape_and_cache",
-        "paged_attention_v1_kernel",
-        f"{_VLLM}/csrc/attention/paged_attention_v1.cu",
-    ),
-    Named(
-        "hipBLASLt, Tensile",
-        "GEMM",
-        r"Cijk_",
-        "Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs",
-        "https://github.com/ROCm/hipBLASLt/tree/develop/library/src/amd_detail/rocblaslt/src/Tensile/Logic/asm_full"
-        "/aquavanjaram/gfx942/Equality",
-    ),
-    Named(
-        "cuBLAS, CUTLASS",
-        "GEMM",
-        r"nvjet|xmma|cutlass.*(?:tensorop|wgmma)",
-        "nvjet_sm90_tst_128x8_64x12_4x1_v_bz_TNT",
-        "notebooks/recorded/decode_b1.json.gz",
-    ),
-    Named(
-        "vLLM",
-        "GEMM",
-        r"wvSplitK|splitKreduce|LLMM1|LLGemm",
-        "wvSplitK_hf_sml_",
-        f"{_VLLM}/csrc/rocm/skinny_gemms.cu",
-    ),
-    Named(
-        "inductor",
-        "GEMM",
-        r"triton_tem_\w*mm",
-        "triton_tem_fused_addmm_3",
-        f"{_TORCH}/torch/_inductor/wrapper_benchmark.py",
-    ),
-    Named(
-        "inductor",
-        "norms",
-        r"triton_(?:red|per)_\w*rsqrt",
-        "triton_per_fused_rsqrt_0",
-        f"{_TORCH}/torch/_inductor/wrapper_benchmark.py",
-    ),
-    Named(
-        "CK, AITER",
-        "GEMM",
-        r"(?<!fb)gemm|gemv|flatmm",  # FBGEMM's embeddings carry its name in their arguments
-        "kernel_gemm_xdl_cshuffle_v3_multi_d",
-        f"{_CK}/include/ck/tensor_operation/gpu/grid/gridwise_gemm_xdl_cshuffle_v3_multi_d.hpp",
-    ),
-    Named(
-        "PyTorch",
-        "GEMM",
-        r"^aten::(?:mm|bmm|addmm|baddbmm|matmul|linear|_scaled_mm|mkldnn_linear)$|mkldnn::_linear",
-        "aten::baddbmm",
-        f"{_TORCH}/aten/src/ATen/native/native_functions.yaml",
-    ),
-    Named(
-        "PyTorch",
-        "GEMM",
-        r"grouped_mm|scaled_mm",
-        "aten::_grouped_mm",
-        f"{_TORCH}/aten/src/ATen/native/native_functions.yaml",
-    ),
-    Named(
-        "AITER, Triton",
-        "GEMM",
-        r"aiter.*mm|(?:^|_)b?matmul(?:$|_)|(?:^|_)bmm(?:$|_)",
-        "_fused_fp4_bmm_reduce_kernel",
-        f"{_AITER}/aiter/ops/triton/_triton_kernels/fusions/fused_bmm_rope_kv_cache.py",
-    ),
-    Named("any", "norms", r"norm", "fused_qk_rmsnorm_kernel", f"{_AITER}/csrc/kernels/fused_qk_norm.cu"),
-    Named(
-        "any",
-        "activation",
-        r"silu|swiglu|gelu|geglu|act_and_mul|relu",
-        "act_and_mul_kernel",
-        f"{_AITER}/csrc/kernels/activation_kernels.cu",
-    ),
-)
+
+#: Kinds of kernels by name, in the order in which they are tried.
+KERNELS = _kernels(files("rocm_guide").joinpath("data", "kernel_names.tsv").read_text(encoding="utf-8"))
 _KINDS = tuple((re.compile(row.names, re.I), row.kind) for row in KERNELS)
 
 _NORM_MODULE = re.compile(r"norm|^ln(_|$|\d)", re.I)
@@ -225,8 +68,6 @@ def module_place(path: str, cls: str, parent: str = "other", *, linear: bool | N
         parent: the place of the module around it.
         linear: whether it multiplies by a weight matrix; by default decided from the class name.
 
-    >>> module_place("self_attn", "LlamaAttention")
-    'attention'
     >>> module_place("q_proj", "Linear", parent="attention")
     'attention GEMMs'
     >>> module_place("fc1", "Linear", parent="other")  # OPT has no module around its two MLP layers
@@ -280,10 +121,7 @@ def kernel_slice(name: str, place: str = "") -> str:
 
 
 def module_slices(model: Any) -> dict[str, str]:
-    """Return the place of every module of a model, by its dotted path.
-
-    Args:
-        model: a ``torch.nn.Module``, on any device, meta included.
+    """Return the place of every module of a model, by its dotted path; on any device, meta included.
 
     >>> import torch
     >>> block = torch.nn.ModuleDict({"self_attn": torch.nn.ModuleDict({"q_proj": torch.nn.Linear(4, 4)}),

@@ -213,12 +213,8 @@ def compare_traces(a: TraceSummary, b: TraceSummary, *, by: str = "slice") -> li
             for k in s.kernels:
                 table[k.name] = table.get(k.name, 0.0) + k.total_us
         elif by == "total":
-            table = {
-                "span": s.span_us,
-                "busy": s.busy_us,
-                "idle": s.idle_us,
-                "idle, waiting for a launch": s.launch_idle_us,
-            }
+            table = {"span": s.span_us, "busy": s.busy_us, "idle": s.idle_us}
+            table["idle, waiting for a launch"] = s.launch_idle_us
         else:
             raise GuideError(f"by={by!r}: choose slice, kernel or total")
         tables.append({name: us / max(1, s.steps) for name, us in table.items()})
@@ -247,7 +243,6 @@ class KernelCheck:
     instead: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return the line that a reader wants."""
         if self.used:
             return str(Check("OK", f"{self.what}:", self.found[0][:80]))
         instead = ", ".join(n[:50] for n in self.instead) or "nothing like it"
@@ -267,7 +262,6 @@ def check_kernels(
     Raises:
         GuideError: an expression that does not compile.
 
-    >>> from rocm_guide.observe.profiling.torch_trace.summary import KernelTime
     >>> def summary(*names):
     ...     rows = tuple(KernelTime(n, "attention", 1, 5.0, 5.0, 5.0, 0.5) for n in names)
     ...     return TraceSummary("t", "cpu", "", 1, 10, 10, 0, 0, 10, 2, rows, {}, (), 0)
@@ -292,7 +286,6 @@ def replaced_kernels(a: TraceSummary, b: TraceSummary) -> dict[str, tuple[tuple[
 
     A new library, another dtype or a missing environment variable shows up here before it shows up in the time.
 
-    >>> from rocm_guide.observe.profiling.torch_trace.summary import KernelTime
     >>> def summary(name):
     ...     row = KernelTime(name, "attention", 1, 5.0, 5.0, 5.0, 1.0)
     ...     return TraceSummary("t", "gpu", "", 1, 5, 5, 0, 0, 5, 1, (row,), {}, (), 0)

@@ -38,13 +38,7 @@ NONE = -1
 
 
 class Columns:
-    """Events as parallel columns: name (an index), start and duration in microseconds, thread or stream, one id.
-
-    >>> c = Columns()
-    >>> c.add(0, 10.0, 2.5, 7, 42)
-    >>> len(c), c.start[0], c.duration[0], c.lane[0], c.key[0]
-    (1, 10.0, 2.5, 7, 42)
-    """
+    """Events as parallel columns: name (an index), start and duration in microseconds, thread or stream, one id."""
 
     def __init__(self) -> None:
         self.name, self.lane, self.key = array("i"), array("i"), array("q")
@@ -107,19 +101,11 @@ def _integer(value: Any) -> int:
 
 def _lane(value: Any, lanes: dict[str, int]) -> int:
     """Return a small number for a thread or stream, whatever the trace calls it."""
-    found = lanes.get(str(value))
-    if found is None:
-        found = lanes[str(value)] = len(lanes)
-    return found
+    return lanes.setdefault(str(value), len(lanes))
 
 
 def timeline_of(events: Iterable[dict[str, Any]], trace: str = "trace") -> Timeline:
-    """Sort events into columns.
-
-    Args:
-        events: dictionaries in the Trace Event Format, as
-        :func:`~rocm_guide.observe.profiling.torch_trace.events.iter_events` yields them.
-        trace: what to call it in an error.
+    """Sort events in the Trace Event Format into columns; ``trace`` is what to call them in an error.
 
     Raises:
         TraceError: it has more events or longer names than this reads.
@@ -224,16 +210,6 @@ def load_timeline(path: str | os.PathLike[str]) -> Timeline:
 
     Raises:
         TraceError: the file is missing, damaged, too large, or holds no event that took time.
-
-    >>> import json, tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as d:
-    ...     file = Path(d) / "t.json"
-    ...     _ = file.write_text(json.dumps({"deviceProperties": [{"name": "AMD Instinct MI300X"}], "traceEvents": [
-    ...         {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2, "tid": 3}]}))
-    ...     t = load_timeline(file)
-    >>> t.names, t.ops.duration[0], t.device_name
-    (['aten::mm'], 2.0, 'AMD Instinct MI300X')
     """
     header: dict[str, Any] = {}
     line = timeline_of(iter_events(path, header), str(path))
