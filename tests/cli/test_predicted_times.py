@@ -40,6 +40,7 @@ MODELS = {
     "cdna/cdna/predict/achieved.py",
     "cdna/cdna/predict/gemm_prediction.py",
     "cdna/cdna/predict/times.py",
+    "rocm_guide/observe/loops.py",
     "rocm_guide/tune/ck/grid.py",
 }
 
