@@ -519,7 +519,7 @@ TILES: dict[str, dict[int, tuple[Tile, ...]]] = {
         64: (
             Tile(128, 64, 4, by_hand=True),
             Tile(128, 32, 4),
-            Tile(64, 64, 4, by_hand=True),
+            Tile(64, 64, 4),
             Tile(64, 64, 4),
             Tile(64, 64, 4, by_hand=True),
         ),
