@@ -3,10 +3,11 @@
 
     python -m benchmarks.kernels.beyond_triton [--write]
 
-Nothing is measured on a GPU. Three short Triton programs are compiled for gfx942, as a kernel of this course is; a
+Nothing is measured on a GPU. Four short Triton programs are compiled for gfx942, as a kernel of this course is; a
 workgroup of each is executed at two lengths, and a turn of its loop is laid out by the model of
-:mod:`rocm_guide.observe.loops`. Two of them stand beside a Gluon kernel that does the same. `--write` puts the
-table and the programs into docs/beyond_triton.md.
+:mod:`rocm_guide.observe.loops`. Two of them stand beside a Gluon kernel that does the same. What rows,
+decoding and the fused FP8 kernels leave is read from results/peers_mi300x.json. `--write` puts the tables and the
+programs into docs/beyond_triton.md.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,19 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.amd import AMDMFMALayout, cdna3
 
+from benchmarks.kernels.peers_cases import MI300X, operations
 from cdna.compile import Compiled, compile_kernel
 from cdna.run import run
 from cdna.testing import run_cell
 from rocm_guide.common.base import write_text
+from rocm_guide.kernels.mla_decode import launch_mla
+from rocm_guide.kernels.paged import attention_paged
 from rocm_guide.observe.loops import LoopCost, causal_cost, loop_cost, triton_attention
+from rocm_guide.observe.predict import launches_of, with_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/beyond_triton.md"
-F16 = torch.float16
+F16, BF16 = torch.float16, torch.bfloat16
 
 
 @triton.jit
@@ -64,6 +69,18 @@ def flash(q_ptr, k_ptr, v_ptr, o_ptr, keys, M: tl.constexpr, N: tl.constexpr, D:
         v = tl.load(v_ptr + (n + j)[:, None] * D + d[None, :])
         out = tl.dot(p.to(tl.float16), v, out * shrink[:, None])
     tl.store(o_ptr + i[:, None] * D + d[None, :], (out / total[:, None]).to(tl.float16))
+
+
+@triton.jit
+def shared(q_ptr, c_ptr, o_ptr, keys, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr):
+    m, n, d = tl.arange(0, M), tl.arange(0, N), tl.arange(0, D)
+    q = tl.load(q_ptr + m[None, :] * D + d[:, None])
+    out = tl.zeros((D, M), tl.float32)
+    for start in range(0, keys, N):
+        c = tl.load(c_ptr + (start + n)[:, None] * D + d[None, :])
+        p = tl.dot(c, q).to(tl.float16)
+        out = tl.dot(tl.trans(c), p, out)
+    tl.store(o_ptr + m[None, :] * D + d[:, None], out.to(tl.float16))
 
 
 MM = gl.constexpr(AMDMFMALayout(3, [16, 16, 16], True, [2, 4]))
@@ -111,6 +128,12 @@ def compiled_flash(stages: int) -> Compiled:
     return compile_kernel(flash, [*of, 4096], sizes, num_warps=4, num_stages=stages, matrix_instr_nonkdim=32)
 
 
+def compiled_shared() -> Compiled:
+    """Return 32 queries, 64 keys a turn, 512 numbers wide, eight waves, MFMA 16 x 16 x 16."""
+    of, sizes = [torch.empty(1 << 18, dtype=F16, device="meta")] * 3, {"M": 32, "N": 64, "D": 512}
+    return compile_kernel(shared, [*of, 4096], sizes, num_warps=8, num_stages=1, matrix_instr_nonkdim=16)
+
+
 def product_cost(kernel: Compiled) -> LoopCost:
     """Execute a product of 128 x 128 at two lengths of K; raise ValueError if it is wrong."""
 
@@ -128,6 +151,16 @@ def flash_cost(kernel: Compiled) -> LoopCost:
     """Execute 128 queries over 128 and over 256 keys."""
     x = torch.randn(256, 128).half()
     return loop_cost(kernel, lambda keys: ((1,), [x, x, x, torch.empty_like(x), keys], 0), (128, 256), 32)
+
+
+def shared_cost(kernel: Compiled) -> LoopCost:
+    """Execute 32 queries over 128 and over 256 keys; raise ValueError if they are wrong."""
+    torch.manual_seed(0)
+    q, c, out = (torch.randn(32, 512) / 32).half(), (torch.randn(256, 512) / 32).half(), torch.zeros(32, 512).half()
+    run(kernel, (1,), [q, c, out, 256])
+    if (out - (q.double() @ c.double().T) @ c.double()).abs().max() > 1e-3:
+        raise ValueError(f"{kernel.name} is wrong")
+    return loop_cost(kernel, lambda keys: ((1,), [q, c, out, keys], 0), (128, 256), 64)
 
 
 def notebook_attention(x: torch.Tensor) -> tuple[Compiled, int, list[Any]]:
@@ -148,6 +181,51 @@ def notebook_attention(x: torch.Tensor) -> tuple[Compiled, int, list[Any]]:
     return built, 256, [x, x, x, torch.empty_like(x), 512, 1, log2]
 
 
+def decoding(name: str, call: Callable[[Callable[..., torch.Tensor]], Any], step: int) -> tuple[Compiled, LoopCost]:
+    """Return the code of a decoding kernel, and what ``step`` keys cost; ``call`` launches it on empty tensors."""
+    launches = launches_of(lambda: call(lambda *shape, dtype=BF16: torch.empty(shape, dtype=dtype, device="cuda")))
+    kernel, _, arguments, _ = next(launch for launch in launches if launch[0].name == name)
+    given = {n: with_memory(value) for n, value in arguments.items()}
+    if "length_ptr" in given:
+        given["length_ptr"].fill_(1 << 20)
+    return kernel, loop_cost(kernel, lambda keys: ((1,), given | {"tokens": keys}, 0), (256, 512), step)
+
+
+def decoding_rows() -> Iterator[tuple[str, Compiled, LoopCost]]:
+    """Yield the loops of decoding: latents that 128 heads share, and eight heads in pages."""
+
+    def latents(empty: Any) -> None:
+        cache = empty(1, 512, 576)
+        launch_mla(empty(1, 128, 512), empty(1, 128, 64), cache[..., :512], cache[..., 512:], None, 0.07, parts=4)
+
+    def pages(empty: Any) -> None:
+        k, v = empty(8, 64, 2, 128), empty(8, 64, 2, 128)
+        of_pages, lengths = empty(1, 8, dtype=torch.int32), empty(1, dtype=torch.int32)
+        attention_paged(empty(1, 8, 128), k, v, of_pages, lengths)
+
+    one = compiled_shared()
+    yield "4. `shared`", one, shared_cost(one)
+    yield "4. our MLA decoding, 128 heads", *decoding("_mla_part", latents, 64)
+    yield "our paged decoding, memory-bound", *decoding("_paged_part", pages, 64)
+
+
+def memory_table() -> str:
+    """Return what our kernels leave that memory should limit, in Markdown, from the stored table of the peers."""
+    stored = json.loads((ROOT / "benchmarks/results/peers_mi300x.json").read_text("utf-8"))["rows"]
+    lines = [
+        "| operation | VALU, waits an element | LDS conflict cycles | us of compute units, of HBM | left |",
+        "|---|---|---|---|---|",
+    ]
+    for name, op in operations().items():
+        row = stored[name]["ours"]
+        if not name.startswith(("GEMM", "attention")):
+            counts = f"{row['instructions']['valu']:.1f}, {row['instructions']['waitcnt']:.2f}"
+            memory = row["moved"] * op.floor / MI300X.bandwidth_tb_s / 1e6
+            times = f"{row['unit_us']:.1f}, {memory:.1f} | {max(0, 1 - memory / row['unit_us']):.0%}"
+            lines.append(f"| {name} | {counts} | {row['lds_conflicts']:.1f} | {times} |")
+    return "\n".join(lines)
+
+
 def shown(kernel: Compiled) -> str:
     """Return what the loop does with LDS, by name of the instruction, and how often it meets a barrier."""
     start = max(kernel.parsed.loops, key=lambda loop: loop.instructions)
@@ -166,6 +244,7 @@ def rows() -> Iterator[tuple[str, Compiled, LoopCost]]:
     x = torch.randn(1, 1, 512, 128).half()
     for name, found in (("3. our Triton attention", triton_attention(x)), ("2., 3. in Gluon", notebook_attention(x))):
         yield name, found[0], causal_cost(*found)
+    yield from decoding_rows()
 
 
 def table() -> str:
@@ -186,11 +265,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the table, or write it and the programs into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"into {PAGE.relative_to(ROOT)}")
-    write, made = parser.parse_args(arguments).write, {"table": table()}
-    for kernel in (product, flash, gluon_product):
+    write, made = parser.parse_args(arguments).write, {"table": table(), "memory": memory_table()}
+    for kernel in (product, flash, gluon_product, shared):
         made[kernel.fn.__name__] = f"```python\n{inspect.getsource(kernel.fn).rstrip()}\n```"
     if not write:
-        print(made["table"])
+        print(made["table"], made["memory"], sep="\n\n")
         return 0
     text = PAGE.read_text("utf-8")
     for name, part in made.items():

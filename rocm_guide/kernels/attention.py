@@ -359,7 +359,7 @@ def attention_backward_kv_kernel(
     bias_batch, bias_head, bias_row, bias_one, slope_batch,
     rows, sequences, heads, group, twice_q, twice_k, scale, drop_below, seed, drop_factor,
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-    UNIT: tl.constexpr, STAGES: tl.constexpr,
+    UNIT: tl.constexpr, STAGES: tl.constexpr, BY_HAND: tl.constexpr,
 ):  # fmt: skip
     """Find dK and dV of BLOCK_N keys of one KV head; the query heads that share it are summed in this program."""
     kv_heads = heads // group
@@ -424,9 +424,9 @@ def attention_backward_kv_kernel(
                         keep = keep_tile(s, i, j, m, column0, bh, drop_below, seed)
                         kept = tl.where(keep, p * drop_factor, 0.0)
                         dp = tl.where(keep, dp * drop_factor, 0.0)
-                    d_values = tl.dot(kept.to(d_out.dtype), d_out, d_values, input_precision="ieee")
+                    d_values = tl.dot(narrow(kept, d_out.dtype, BY_HAND), d_out, d_values, input_precision="ieee")
                     ds = p * (dp - tl.load(delta + first + m + row, mask=row < len_q - m, other=0.0)[None, :])
-                    d_keys = tl.dot(ds.to(queries.dtype), queries, d_keys, input_precision="ieee")
+                    d_keys = tl.dot(narrow(ds, queries.dtype, BY_HAND), queries, d_keys, input_precision="ieee")
         column = tl.arange(0, COLUMNS)[None, :]
         at, inside = j * hint_multiple(dk_row, UNIT) + column, (j < len_k - column0) & (column < D)
         dk = head_start(dk, (dk_batch, dk_head, dk_row), batch, kv_head, k0 + column0, UNIT)
@@ -442,7 +442,7 @@ def attention_backward_q_kernel(
     bias_batch, bias_head, bias_row, bias_one, slope_batch,
     rows, sequences, heads, group, twice_q, twice_k, scale, drop_below, seed, drop_factor,
     D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-    UNIT: tl.constexpr, STAGES: tl.constexpr,
+    UNIT: tl.constexpr, STAGES: tl.constexpr, BY_HAND: tl.constexpr,
 ):  # fmt: skip
     """Find dQ of BLOCK_M queries of one head, and with ``d_bias`` what they give to a matrix bias, which is ds."""
     bh, tile_m = tl.program_id(0) % (sequences * heads), tl.program_id(0) // (sequences * heads)
@@ -492,7 +492,7 @@ def attention_backward_q_kernel(
                 ds = p * (dp - row_delta[:, None])
                 if d_bias is not None:  # tiles above the diagonal are left as they were, which is 0
                     tl.store(d_bias + n + (i * len_k + j), ds, mask=(i < len_q - row0) & (j < len_k - n))
-                total = tl.dot(ds.to(keys.dtype), keys, total, input_precision="ieee")
+                total = tl.dot(narrow(ds, keys.dtype, BY_HAND), keys, total, input_precision="ieee")
         column = tl.arange(0, COLUMNS)[None, :]
         dq = head_start(dq, (dq_batch, dq_head, dq_row), batch, head, q0 + row0, UNIT)
         at, inside = i * hint_multiple(dq_row, UNIT) + column, (i < len_q - row0) & (column < D)
@@ -507,24 +507,38 @@ class Tile(NamedTuple):
     warps: int
     stages: int = 1
     mfma: int = 16  #: AMD: rows of a matrix instruction; the accumulator of 16 takes a quarter of the registers of 32's
-    by_hand: bool = False  #: forward: round to bf16 with an addition and a shift, where the GPU cannot convert
+    by_hand: bool = False  #: round to bf16 with an addition and a shift, where the GPU cannot convert
 
 
 #: By architecture and longest head: the tile forward, the same with a matrix bias or dropout, which need registers too,
-#: for dK and dV, the same with one of them, and for dQ. gfx942 was chosen by what it compiles to (no spills, two waves
-#: or more on a SIMD, 128-bit loads), sm_90 by measurement (NVIDIA H100, most of it with loads by its TMA, which are
-#: gone). Other GPUs take gfx942's.
-TILES = {
+#: for dK and dV, the same with one of them, and for dQ, also beside ALiBi. gfx942 was chosen by what it compiles to (no
+#: spills, two waves or more on a SIMD, 128-bit loads), and by a model (benchmarks/kernels/peers_mi300x.py); sm_90 by
+#: measurement (NVIDIA H100, most of it with loads by its TMA, which are gone). Other GPUs take gfx942's.
+TILES: dict[str, dict[int, tuple[Tile, ...]]] = {
     "gfx942": {
-        64: (Tile(128, 64, 4, by_hand=True), Tile(128, 32, 4), Tile(64, 64, 4), Tile(64, 64, 4), Tile(64, 64, 4)),
+        64: (
+            Tile(128, 64, 4, by_hand=True),
+            Tile(128, 32, 4),
+            Tile(64, 64, 4),
+            Tile(64, 64, 4),
+            Tile(64, 64, 4, by_hand=True),
+        ),
         128: (
             Tile(128, 32, 4, mfma=32, by_hand=True),
             Tile(128, 32, 4),
-            Tile(32, 64, 4),
-            Tile(16, 64, 4),
+            Tile(32, 64, 4, by_hand=True),
+            Tile(16, 64, 4, by_hand=True),
+            Tile(64, 64, 4, by_hand=True),
             Tile(64, 32, 4),
         ),
-        256: (Tile(64, 32, 4, by_hand=True), Tile(64, 32, 4), Tile(16, 32, 4), Tile(16, 32, 4), Tile(64, 16, 4)),
+        256: (
+            Tile(64, 32, 4, by_hand=True),
+            Tile(64, 32, 4),
+            Tile(16, 32, 4),
+            Tile(16, 32, 4),
+            Tile(64, 32, 4, by_hand=True),
+            Tile(64, 16, 4),
+        ),
     },
     "sm_90": {
         64: (Tile(64, 128, 4, 2), Tile(64, 128, 4, 2), Tile(64, 64, 4, 3), Tile(64, 64, 4, 3), Tile(128, 64, 8, 3)),
@@ -601,7 +615,10 @@ class Problem(NamedTuple):
         if dtype == torch.float32 and arch != "interpreter":  # twice the room, and no 16-bit matrix unit
             return Tile(32, 32, 4)
         rows = TILES.get(arch, TILES["gfx942"])
-        return rows[min(n for n in rows if n >= self.shape[3])][min(part + self.heavy, 4)]
+        row = rows[min(n for n in rows if n >= self.shape[3])]
+        # The largest tile for dQ leaves no register for ALiBi, and is for the GPU that it was chosen for.
+        more = self.heavy or (part == 4 and (arch not in TILES or self.arguments[1] is not None))
+        return row[min(part + more, len(row) - 1)]
 
     def constants(self, tile: Tile, arch: str, causal: bool) -> dict[str, Any]:
         """Return the constants and compile options of a large kernel; a matrix unit takes 16 rows at least."""
@@ -788,7 +805,10 @@ def attention_backward(
     arch, causal, lse, do = architecture(q), options.get("causal", False), lse.contiguous(), do.to(q.dtype)
     out, do = (x if x.stride(-1) == 1 else x.contiguous() for x in (out, do))
     kv_tile, q_tile = tiles or (problem.pick(part, arch, q.dtype) for part in (2, 4))
-    for_kv, for_q = (problem.constants(tile, arch, causal) for tile in (kv_tile, q_tile))
+    by_hand = arch == "gfx942" and q.dtype == torch.bfloat16
+    for_kv, for_q = (
+        problem.constants(tile, arch, causal) | {"BY_HAND": by_hand and tile.by_hand} for tile in (kv_tile, q_tile)
+    )
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     # Zeros: the kernel does not visit what causal hides.
     d_bias = q.new_zeros((batch, heads, max_q, max_k), dtype=torch.float32) if bias_gradient else None

@@ -32,7 +32,7 @@ def claim(holds, what):
         pytest.skip(f"Triton {triton.__version__} has mended it: no longer so that {what}")
 
 
-@pytest.mark.parametrize("name", ["product", "flash", "gluon_product"])
+@pytest.mark.parametrize("name", ["product", "flash", "gluon_product", "shared"])
 def test_the_page_has_the_programs_as_they_are(name):
     assert inspect.getsource(getattr(beyond, name).fn).rstrip() in TEXT
 
@@ -49,6 +49,17 @@ def test_the_pipeliner_drops_the_swizzle_of_keys():
     one, two = (beyond.compiled_flash(stages) for stages in (1, 2))
     assert beyond.flash_cost(one).banks < 2
     claim(beyond.flash_cost(two).banks > 4, "lanes meet in banks with num_stages=2")
+
+
+def test_a_tile_of_two_products_goes_to_lds_twice():
+    kernel = beyond.compiled_shared()
+    assert beyond.shared_cost(kernel).banks < 2  # and it is right
+    stored = 16 * loop(kernel)["ds_write2st64_b64"]  # bytes of a lane
+    claim(stored >= 2 * 64 * 512 * 2 // 512, "a tile goes to LDS twice")
+
+
+def test_the_page_has_what_the_stored_table_of_the_peers_says():
+    assert beyond.memory_table() in TEXT
 
 
 def test_a_mended_release_is_said_and_a_wrong_page_fails(monkeypatch):
