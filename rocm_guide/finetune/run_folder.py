@@ -176,8 +176,8 @@ def check_weights(file: Path) -> None:
         with file.open("rb") as f:
             length = int.from_bytes(f.read(8), "little")
             header = json.loads(f.read(length)) if 0 < length <= min(size, 100_000_000) else None
-        ends = [t["data_offsets"][1] for n, t in (header or {}).items() if n != "__metadata__"]
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as e:
+        ends = [int(t["data_offsets"][1]) for n, t in (header or {}).items() if n != "__metadata__"]
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as e:
         raise RunError(f"{shown(file)}: cannot be read as weights; delete its folder and make it again") from e
     if not ends or 8 + length + max(ends) != size:
         raise RunError(f"{shown(file)}: half-written ({size:,} bytes); delete its folder and make it again")

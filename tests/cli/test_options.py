@@ -157,7 +157,7 @@ BAD = [
     ("inspect file.txt --lds -5", "-5: give a number"),
     ("inspect file.txt --arg n=4 --stages 2", "--arg, --stages: for a .py file"),
     ("table nosuch", "nosuch"),
-    ("table softmax --jobs 0", "0: give a number"),
+    ("table softmax --jobs 0", "No such option: --jobs"),
     ("tunable plan random:llama-2-7b --dtype int8", "'int8'"),
     ("tunable plan llama-2-7b --batch 0", "0: give a number"),
     ("tunable plan llama-2-7b --batch 99999999999999", "99,999,999,999,999: give a number"),
