@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rocm_guide.common.base import GuideError, shown
 from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.hub import hub_errors, reach
-from rocm_guide.models.layer import SizesError
+from rocm_guide.models.layer import SizesError, reason_of
 from rocm_guide.models.shapes import config_of
 from rocm_guide.models.sources import checked_source, config_fields, data_format, with_ready_kernel
 from rocm_guide.models.tiny import tiny_folder
@@ -217,7 +217,11 @@ def config_from(fields: Mapping[str, Any]) -> PretrainedConfig:
     if named not in transformers.CONFIG_MAPPING:
         known = f"transformers {transformers.__version__} knows no such type; install a newer one if there is one"
         raise SizesError(f"model type {named!r}: {known}")
-    return transformers.CONFIG_MAPPING[named].from_dict(dict(fields))
+    try:
+        return transformers.CONFIG_MAPPING[named].from_dict(dict(fields))
+    except Exception as e:  # transformers refuses a field with whatever its code meets first
+        told = f"transformers cannot take its configuration ({reason_of(e)})"
+        raise SizesError(f"{shown(named)}: {told}; give it what it names") from e
 
 
 def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, options: dict[str, Any]) -> PreTrainedModel:

@@ -232,3 +232,10 @@ def test_a_count_without_bound_is_refused_before_anything_is_built(tmp_path, nam
             continue
         with pytest.raises(GuideError, match=f"{name} = .*; no model has more than 2,000; correct it"):
             config_fields(str(file))
+
+
+def test_a_configuration_that_transformers_refuses_is_named(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**SHAPES["llama-3-70b"], "hidden_size": 8392}))
+    with pytest.raises(SizesError, match=r"llama: transformers cannot take its configuration .*hidden size \(8392\)"):
+        meta_model(str(file))
