@@ -457,8 +457,12 @@ def read_machine(of_a_hub: bool) -> Callable[[bytes, Path], None]:
         file = files[int(number[:9]) % len(files) if number.isdigit() else 0]
         whole = file.read_bytes()
         file.write_bytes(content)
-        rows = check_hub(machine, homes=folder, libraries=folder / "a/b/c")[0] if of_a_hub else check_system(machine)
-        file.write_bytes(whole)
+        try:
+            rows = (
+                check_hub(machine, homes=folder, libraries=folder / "a/b/c")[0] if of_a_hub else check_system(machine)
+            )
+        finally:
+            file.write_bytes(whole)
         assert rows and all(str(row).isprintable() for row in rows), [str(row) for row in rows]
 
     return read
