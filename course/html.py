@@ -18,8 +18,7 @@ __all__ = []
 # Code comes first, so that a dollar in it stays one. A price is no formula: no space after the first dollar, no digit
 # after the last.
 _PARTS = re.compile(r"```.*?```|`[^`\n]*`|\$\$(?P<block>.+?)\$\$|\$(?!\s)(?P<line>[^$\n]+?)(?<!\s)\$(?!\d)", re.DOTALL)
-# Scripts that nbconvert's pages would fetch: MathJax, which has nothing left to do, and Jupyter's widgets, which a
-# stored page does not have.
+# Scripts that nbconvert's pages would fetch: MathJax, which has nothing left to do, and one for Jupyter's widgets.
 _REMOTE = re.compile(r"<script[^>]*\ssrc=\"https?://[^\"]*\"[^>]*>\s*</script>")
 
 # nbconvert shows every cell open, also those that Jupyter collapses: a page must not give solutions away either.
@@ -36,6 +35,7 @@ for (const cell of document.querySelectorAll(".celltag_solution")) {
 </script>
 """
 
+_WIDGET = "application/vnd.jupyter.widget-view+json"
 _HEADING = re.compile(r'<h2[^>]* id="(?P<id>[^"]+)"[^>]*>(?P<text>.*?)(?:<a [^>]*class="anchor-link"|</h2>)', re.DOTALL)
 _STYLE = """
 <style>
@@ -44,6 +44,8 @@ nav.run .ways{display:flex;flex-wrap:wrap;gap:.25rem 1.5rem}nav.run a{color:#1f4
 .jp-RenderedHTMLCommon table{display:block;overflow-x:auto}
 @media(max-width:40rem){body.jp-Notebook{padding:.3rem}.jp-InputPrompt,.jp-OutputPrompt,.jp-Collapser{display:none}
 .jp-Cell{padding:.2rem 0}summary.solution{margin-left:0!important}}
+body.jp-Notebook{--jp-cell-editor-background:#fff}
+.jp-Notebook .jp-InputPrompt,.jp-Notebook .jp-OutputPrompt{opacity:1!important;color:#5c5c5c!important}
 @media print{nav.run{display:none}}
 </style>
 """
@@ -125,7 +127,11 @@ def to_html(nb: Any, title: str) -> str:
 
     # nbconvert removes tags that it does not know, so the formulae come in when it is done.
     mark = f"formula{uuid.uuid4().hex}"
+    # Progress bars: their script would come from another machine, and without it they stand at 0 %.
+    nb.metadata.pop("widgets", None)
     for cell in nb.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [o for o in cell.outputs if _WIDGET not in o.get("data", {})]
         if cell.cell_type == "markdown":
             cell.source = re.sub(r"<math .*?</math>", keep, math_to_markup(cell.source), flags=re.DOTALL)
     page, _ = HTMLExporter(embed_images=True).from_notebook_node(nb, resources={"metadata": {"name": title}})

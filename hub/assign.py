@@ -176,7 +176,7 @@ class Assignments:
             waiting = {str(k): float(v) for k, v in data["waiting"].items()}
         except FileNotFoundError:
             return _Table()
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as e:
             # Handing out devices that others may have would be worse than handing out none.
             why = shown(e, 80)
             fix = "stop the hub, delete the file and start the hub: it asks the servers that run"

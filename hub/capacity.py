@@ -17,7 +17,7 @@ from hub.devices import Device, list_devices
 from hub.proxy import proxy_version
 from rocm_guide.common.base import GuideError, shown
 from rocm_guide.common.host import cores, memory_available
-from rocm_guide.observe.system.machine import Machine
+from rocm_guide.observe.system.machine import Machine, whole_number
 
 __all__ = ["Fit", "check_hub", "hub_libraries", "learners_that_fit"]
 
@@ -119,7 +119,7 @@ def _homes(m: Machine) -> list[Check]:
     """Check whether others can enter homes, and whether they see the arguments of a learner's processes."""
     rows = []
     accounts = (line.split(":") for line in (m.read("etc/passwd") or "").splitlines())
-    learners = [a for a in accounts if len(a) > 6 and a[2].isdigit() and 1000 <= int(a[2]) < 60_000]
+    learners = [a for a in accounts if len(a) > 6 and 1000 <= (whole_number(a[2]) or 0) < 60_000]
     homes = [(a[0], m.root / a[5].lstrip("/")) for a in learners]
     open_ones = [name for name, home in homes if home.is_dir() and home.stat().st_mode & 0o077]
     if open_ones:
@@ -153,7 +153,7 @@ def _versions(m: Machine, libraries: Path | None) -> list[Check]:
 
 
 def _pretended_memory(m: Machine) -> int:
-    found = re.search(r"MemAvailable:\s+(\d+)", m.read("proc/meminfo") or "")
+    found = re.search(r"MemAvailable:\s+(\d{1,20})", m.read("proc/meminfo") or "")
     return int(found[1]) * 1024 if found else 0
 
 

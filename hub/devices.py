@@ -59,7 +59,7 @@ class Device:
 
 def _numbers(text: str | None) -> dict[str, int]:
     # The ``name value`` lines of a file in the kernel's topology.
-    return {k: int(v) for k, v in re.findall(r"^(\w+) (\d+)$", text or "", re.M)}
+    return {k: int(v) for k, v in re.findall(r"^(\w+) (\d{1,20})$", text or "", re.M)}
 
 
 def _memory(m: Machine, node: str) -> int:

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from hub.assign import Assignments, HubError
 from hub.devices import Device
-from rocm_guide.common.base import GuideError
+from rocm_guide.common.base import GuideError, shown
 
 __all__ = ["NoDeviceFree", "environment_of", "folder_of", "limits", "running_servers", "with_device"]
 
@@ -192,12 +192,14 @@ def running_servers(database: Path) -> dict[str, str]:
     try:
         with contextlib.closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as opened:
             rows = opened.execute(query).fetchall()
-    except sqlite3.OperationalError:  # no such table: a hub that never came up
-        return {}
-    except sqlite3.DatabaseError as e:
-        raise HubError(f"{database}: not a hub's database ({e}); move it away, learners then log in anew") from e
-    found = {}
-    for user, server, state in rows:
-        device = json.loads(state or "{}").get("device_name", "")
-        found[f"{user}/{server}" if server else str(user)] = str(device)
+        found = {}
+        for user, server, state in rows:
+            device = json.loads(state or "{}").get("device_name", "")
+            found[f"{user}/{server}" if server else str(user)] = str(device)
+    except (sqlite3.Error, ValueError, TypeError, AttributeError, RecursionError) as e:
+        if isinstance(e, sqlite3.OperationalError) and str(e).startswith("no such table"):  # a hub that never came up
+            return {}
+        # Without knowing who has which, a device would be given twice.
+        fix = "end what else has it open; or move it away, learners then log in anew"
+        raise HubError(f"{shown(database)}: cannot be read as a hub's database ({shown(e, 80)}); {fix}") from e
     return found

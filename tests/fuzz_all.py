@@ -3,7 +3,7 @@
 """Damaged input to everything that reads what others wrote: a result or a GuideError, never anything else, never a hang.
 
     python tests/fuzz_all.py --count 10000              all targets, one line of figures for each
-    python tests/fuzz_all.py --count 100000 checkpoint  one of them
+    python tests/fuzz_all.py --count 100000 passport    one of them
 
 The same seed gives the same inputs on every machine. tests/test_fuzz.py runs a few of each.
 """
@@ -11,6 +11,7 @@ The same seed gives the same inputs on every machine. tests/test_fuzz.py runs a 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import gzip
 import importlib
@@ -25,10 +26,11 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 if __name__ == "__main__":
@@ -333,6 +335,154 @@ def notebook() -> list[bytes]:
     return [json.dumps({"cells": cells, "metadata": stamp, "nbformat": 4}, indent=1).encode()]
 
 
+def answering(data: bytes) -> Any:
+    """A client whose every request is answered with these bytes."""
+    import httpx
+
+    class Body(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield data
+
+    return httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(200, stream=Body())))
+
+
+def read_events(data: bytes, _: Path) -> None:
+    """The stream of a server that `bench` asks."""
+    from rocm_guide.serve.client import Answer, Target, ask
+
+    async def one() -> Answer:
+        async with answering(data) as client:
+            return await ask(client, Target("http://here"), "a b", 4, {}, time.perf_counter())
+
+    answer = asyncio.run(one())
+    if answer.error:
+        raise GuideError(answer.error)
+    assert 0 <= answer.tokens <= 100 and answer.pieces and 0 <= answer.prompt_tokens <= 5000
+
+
+def read_models(data: bytes, _: Path) -> None:
+    """What a server says of itself when `bench` looks at it."""
+    from rocm_guide.serve import client
+
+    with mock.patch.object(client, "new_client", lambda *_: answering(data)):
+        found = client.look_at("http://127.0.0.1:1")
+    assert f"{found.model}{found.version}".isprintable()
+
+
+def read_weights(data: bytes, folder: Path) -> None:
+    from rocm_guide.finetune.run_folder import check_weights
+
+    (folder / "w.safetensors").write_bytes(data)
+    check_weights(folder / "w.safetensors")
+
+
+def weights() -> list[bytes]:
+    header = json.dumps({"__metadata__": {}, "a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+    return [len(header).to_bytes(8, "little") + header + bytes(16)]
+
+
+def read_devices(data: bytes, folder: Path) -> None:
+    """The hub's table of devices: it hands out none where it cannot read who has them."""
+    from hub.assign import Assignments
+
+    table = Assignments(folder, [])
+    table.file.write_bytes(data)
+    table.waiting()
+
+
+def read_handed_out(data: bytes, folder: Path) -> None:
+    """The list of what a learner's home was given, which the learner may write to: no byte of theirs is lost."""
+    from hub.handout import LIST, hand_out
+
+    course, home = folder / "course", folder / "home"
+    for place, text in ((course, "new"), (home, "mine")):
+        place.mkdir(exist_ok=True)
+        (place / "01_a.ipynb").write_text(text)
+    (home / LIST).write_bytes(data)
+    hand_out(course, home)
+    assert "mine" in {p.read_text() for p in home.glob("*.ipynb")}, "the learner's work is gone"
+    shutil.rmtree(home)
+
+
+def read_hub(data: bytes, folder: Path) -> None:
+    from hub.spawning import running_servers
+
+    (folder / "hub.sqlite").write_bytes(data)
+    assert all(running_servers(folder / "hub.sqlite"))
+
+
+def machine_files(of_a_hub: bool) -> list[bytes]:
+    """Each file of a pretended machine, behind its number."""
+    with tempfile.TemporaryDirectory() as place:
+        machine = pretended(of_a_hub)(Path(place))
+        files = sorted(p for p in machine.root.rglob("*") if p.is_file())
+        return [f"{i}\n".encode() + file.read_bytes() for i, file in enumerate(files)]
+
+
+@cache
+def hub_database() -> bytes:
+    import sqlite3
+
+    with tempfile.TemporaryDirectory() as place, contextlib.closing(sqlite3.connect(f"{place}/h")) as db:
+        db.execute("PRAGMA page_size = 512")
+        db.execute("CREATE TABLE users (id INTEGER, name TEXT)")
+        db.execute("CREATE TABLE spawners (user_id INTEGER, name TEXT, state TEXT, server_id INTEGER)")
+        db.executemany("INSERT INTO users VALUES (?, ?)", [(1, "ann"), (2, "bob")])
+        states = [json.dumps({"device_name": f"0000:0c:00.0#{n}"}) for n in range(2)]
+        db.executemany("INSERT INTO spawners VALUES (?, ?, ?, ?)", [(1, "", states[0], 4), (2, "b", states[1], 5)])
+        db.commit()
+        return Path(place, "h").read_bytes()
+
+
+def pretended(of_a_hub: bool) -> Callable[[Path], Any]:
+    from hub.pretend import pretend_hub_machine
+    from rocm_guide.observe.system.pretend import pretend_machine
+
+    return partial(pretend_hub_machine, gpus=1) if of_a_hub else pretend_machine
+
+
+def read_machine(of_a_hub: bool) -> Callable[[bytes, Path], None]:
+    """What the kernel says of a machine: one file after the other is damaged."""
+
+    def read(data: bytes, folder: Path) -> None:
+        from hub.capacity import check_hub
+        from rocm_guide.observe.system.audit import check_system
+        from rocm_guide.observe.system.machine import Machine
+
+        number, _, content = data.partition(b"\n")
+        if not (folder / "root").exists():
+            pretended(of_a_hub)(folder)
+        machine = Machine(folder / "root", path="", environ={})
+        files = sorted(p for p in machine.root.rglob("*") if p.is_file())
+        file = files[int(number[:9]) % len(files) if number.isdigit() else 0]
+        whole = file.read_bytes()
+        file.write_bytes(content)
+        try:
+            rows = (
+                check_hub(machine, homes=folder, libraries=folder / "a/b/c")[0] if of_a_hub else check_system(machine)
+            )
+        finally:
+            file.write_bytes(whole)
+        assert rows and all(str(row).isprintable() for row in rows), [str(row) for row in rows]
+
+    return read
+
+
+def read_rows(data: bytes, folder: Path) -> None:
+    """A data set of one's own, as notebooks 02 and 09 take it: loaded, brought into form, looked at row by row."""
+    from rocm_guide.finetune.rows_check import check_preferences, check_rows
+    from rocm_guide.models.columns import training_rows
+    from rocm_guide.models.load import load_data, load_tokenizer
+
+    (folder / "rows.jsonl").write_bytes(data)
+    with contextlib.redirect_stdout(io.StringIO()), mock.patch("datasets.config.HF_DATASETS_CACHE", folder):
+        rows, tokenizer = load_data(str(folder / "rows.jsonl"))["train"], load_tokenizer()
+        if "chosen" in rows.column_names:
+            check_preferences(rows, tokenizer, 64)
+        else:
+            check_rows(training_rows(rows, tokenizer), tokenizer, 64)
+
+
 CSV = (
     "rocprofv3_kernel_trace.csv",
     "rocprofv3_counter_collection.csv",
@@ -506,17 +656,73 @@ def call_program(words: list[str]) -> tuple[int, str]:
     raise AssertionError("the program went on")
 
 
+def lay_out(place: Path) -> Path:
+    """The folder with what the lines name."""
+    folder = place / "a/b/c/d"  # ../ leads nowhere that matters
+    if not folder.exists():
+        for name, content in GIVEN.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content())
+    return folder
+
+
+def read_file_of(name: str, lines: str) -> Callable[[bytes, Path], None]:
+    """Damage a file that these command lines name, and give it to one of them."""
+    words = [line.encode().replace(b" ", b"\t") for line in lines.strip().splitlines()]
+
+    def read(data: bytes, place: Path) -> None:
+        (lay_out(place) / name).write_bytes(data)
+        read_line(execute=True)(words[len(data) % len(words)], place)
+
+    return read
+
+
+OF_A_CONFIG = """
+guide fit m --method lora
+guide fit m --method serve --json
+guide fit m --method full --count 8
+guide tunable plan m --batch 4 --prompt 100 --new-tokens 2
+"""
+OF_ASSEMBLY = """
+cdna step k.amdgcn --arg x=fp32[4096] --arg y=fp32[1024] --arg n=2 --arg m=2 --grid 1 --lds 1024 --steps 1 --limit 200
+cdna step k.amdgcn --arg x=fp32[4096] --arg y=fp32[1024] --arg n=2 --arg m=2 --grid 1 --lds 1024 --wave 3 --timeline --steps 1
+"""
+
+
+def configs() -> list[bytes]:
+    from rocm_guide.models.shapes import SHAPES
+
+    small = [{k: 2 if k in ("num_hidden_layers", "n_layer") else v for k, v in s.items()} for s in SHAPES.values()]
+    wrapped = {"model_type": "qwen2_5_vl", "text_config": small[0]}
+    return [json.dumps(fields, indent=1).encode() for fields in (*small, wrapped)]
+
+
+TURN = {"role": "user", "content": "Hi"}
+ROWS = (
+    {"prompt": "[INST] Hi [/INST]", "completion": " Hello. </s>"},
+    {"messages": [TURN, {"role": "assistant", "content": "Hello."}]},
+    {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello."}]},
+    {"instruction": "Add.", "input": "1 and 2", "output": "3"},
+    {"question": "Why?", "answer": "Because."},
+    {"text": "[INST] Hi [/INST] Hello."},
+    {"prompt": "[INST] Hi [/INST]", "chosen": " Hello. </s>", "rejected": " Go. </s>"},
+    {name: [TURN, {"role": "assistant", "content": name}] for name in ("chosen", "rejected")},
+)
+EVENTS = [
+    b'data: {"choices": [{"text": "a", "finish_reason": null}], "usage": null}\n\n'
+    b'data: {"choices": [{"text": "b", "finish_reason": "length"}]}\n\n'
+    b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}\n\ndata: [DONE]\n\n',
+    b': ping\r\n\r\ndata: {"choices": [{"text": "a"}]}\r\ndata: {"error": {"message": "no"}}\r\n',
+]
+
+
 def read_line(execute: bool) -> Callable[[bytes, Path], None]:
     """Give a damaged line to its program: it is done, or refused in one line with nothing written or lost."""
 
     def read(data: bytes, place: Path) -> None:
         from typer.core import TyperCommand
 
-        folder = place / "a/b/c/d"  # ../ leads nowhere that matters
-        if not folder.exists():
-            for name, content in GIVEN.items():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(content())
+        folder = lay_out(place)
         before = files_below(place)
         words = text_of(data).replace("\0", "").split("\t")
         owner = next(c for c in TyperCommand.__mro__ if "invoke" in vars(c))
@@ -532,6 +738,7 @@ def read_line(execute: bool) -> Callable[[bytes, Path], None]:
         assert code in (0, 1, 2) and "Traceback" not in said, f"exit code {code}: {said[:300]!r}"
         if code == 2:
             assert after.keys() == before.keys(), f"refused, and wrote {sorted(after.keys() - before.keys())}"
+            said = re.sub(r"^building .* without weights \.\.\.\n", "", said)  # progress, of what takes seconds
             if said:  # without any word the help is shown
                 assert said.count("\n") == 1, f"more than a line: {said[:300]!r}"
             raise GuideError(said.strip() or "help")
@@ -605,6 +812,21 @@ TARGETS: dict[str, tuple[Callable[[], list[bytes]], Callable[[bytes, Path], None
     "fault-uri-in-report": (lambda: URI, read_uri(only_below=True), 0.5),
     "latex": (lambda: LATEX, read_latex, 0),
     "served-folder": (lambda: SERVED, read_served_folder, 0.05),
+    "model-config": (configs, read_file_of("m/config.json", OF_A_CONFIG), 0.05),
+    "assembly-executed": (
+        lambda: [(ISA / "nested_t39.amdgcn").read_bytes()],
+        read_file_of("k.amdgcn", OF_ASSEMBLY),
+        0.02,
+    ),
+    "bench-stream": (lambda: EVENTS, read_events, 0.05),
+    "bench-models": (lambda: [b'{"data": [{"id": "m"}], "version": "0.11.0"}'], read_models, 0.05),
+    "weights-header": (weights, read_weights, 0.05),
+    "rows": (lambda: [b"".join(json.dumps(row).encode() + b"\n" for _ in range(3)) for row in ROWS], read_rows, 0.05),
+    "hub-devices": (lambda: [b'{"held": {"x#0": "ann"}, "waiting": {"bob": 1.5}}'], read_devices, 0.05),
+    "hub-handed-out": (lambda: [b'{"01_a.ipynb": "0f"}'], read_handed_out, 0),
+    "hub-database": (lambda: [hub_database()], read_hub, 0.02),
+    "machine": (lambda: machine_files(of_a_hub=False), read_machine(of_a_hub=False), 0),
+    "hub-machine": (lambda: machine_files(of_a_hub=True), read_machine(of_a_hub=True), 0),
     "command-line": (executed_lines, read_line(execute=True), 0.3),
     "options": (lines_of_all_options, read_line(execute=False), 0.3),
 }

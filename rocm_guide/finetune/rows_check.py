@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_preferences", "check_rows"]
 
+_TURN = "{'role': 'user', 'assistant' or 'system', 'content': text}"
 _MOST = 20_000  # rows that are looked at: a minute's work at the most
 
 
@@ -147,22 +148,44 @@ def _preference(row: Mapping[str, Any], tokenizer: Any, where: str) -> tuple[str
         raise GuideError(f"MODEL: has no chat template, and DATASET holds conversations; {fix}")
     try:
         asked, sides = row.get("prompt"), [row["chosen"], row["rejected"]]
+        given = [*sides, *([asked] if isinstance(asked, list) else [])]
+        if odd := next((found for found in given if _kind(found) != "turns"), None):
+            raise GuideError(f"{where} has an unknown form ({shown(odd, 60)}); each turn is {_TURN}")
         if not isinstance(asked, list):  # what both begin with; each keeps its last turn
             same = [one == other for one, other in zip(*sides, strict=False)]
             shared = min([*same, False].index(False), *(max(0, len(turns) - 1) for turns in sides))
+            _refuse_no_question(sides[0][:shared], tokenizer, where)
             asked, sides = sides[0][:shared], [turns[shared:] for turns in sides]
         texts = []
         for turns in sides:  # a template may be unable to write an empty turn
             said = bool(turns) and bool((turns[-1]["content"] or "").strip())
             pair = {"prompt": asked, "completion": turns}
             texts.append(held_out_pair(pair, tokenizer) if said else (str(asked[-1]["content"]) if asked else "", ""))
-    except (KeyError, TypeError) as e:
-        fix = "each turn is {'role': 'user', 'assistant' or 'system', 'content': text}"
-        raise GuideError(f"{where} has an unknown form ({shown(e, 60)}); {fix}") from e
     except TemplateError as e:
         fix = "leave such turns out, or put a system's words into the first question"
         raise GuideError(f"{where}: the model's chat template refuses its turns: {shown(e, 80)}; {fix}") from e
     return texts[0][0], texts[0][1], texts[1][1]
+
+
+def _kind(found: Any) -> str:
+    """Return what a row holds: "a text", "turns" of a conversation, or the type of something else.
+
+    >>> _kind("Hi"), _kind([{"role": "user", "content": None}]), _kind([]), _kind(["Hi"]), _kind(None)
+    ('a text', 'turns', 'turns', 'list', 'NoneType')
+    """
+    if isinstance(found, str):
+        return "a text"
+    turns = isinstance(found, list) and all(
+        isinstance(turn, dict) and isinstance(turn.get("role"), str) and isinstance(turn.get("content", 0), str | None)
+        for turn in found
+    )
+    return "turns" if turns else type(found).__name__
+
+
+def _refuse_no_question(asked: list[Any], tokenizer: Any, where: str) -> None:
+    """Refuse a conversation that begins with its answer: no chat template can write that."""
+    if not asked and getattr(tokenizer, "chat_template", None):
+        raise GuideError(f"{where}: nothing is asked before the answer; leave such rows out, or put a question first")
 
 
 def _texts(row: Mapping[str, Any], tokenizer: Any, where: str) -> tuple[str, str]:
@@ -170,7 +193,15 @@ def _texts(row: Mapping[str, Any], tokenizer: Any, where: str) -> tuple[str, str
     from jinja2.exceptions import TemplateError
 
     if "completion" not in row:
+        if not isinstance(row["text"] or "", str):
+            raise GuideError(f"{where} holds text: {type(row['text']).__name__}; give texts")
         return "", row["text"] or ""
+    kinds = {name: _kind(row[name]) for name in ("prompt", "completion")}
+    if set(kinds.values()) not in ({"a text"}, {"turns"}):
+        held = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+        raise GuideError(f"{where} holds {held}; give both as texts, or both as turns ({_TURN})")
+    if kinds["prompt"] == "turns":
+        _refuse_no_question(row["prompt"], tokenizer, where)
     if not isinstance(row["prompt"], str) and not (row["completion"][-1]["content"] or "").strip():
         return str(row["prompt"][-1]["content"] if row["prompt"] else ""), ""  # a template may be unable to write it
     try:

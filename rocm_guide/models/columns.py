@@ -90,8 +90,12 @@ def training_rows(rows: Rows, tokenizer: Any = None) -> Rows:
         return rows.map(lambda row: _mapped(row, kind, template))
     first, name = first_added(tokenizer), own[0]
     if first and any(str(text).startswith(first) for split in splits for text in split[name]):
-        return rows.map(lambda row: {name: row[name].removeprefix(first)})
+        return rows.map(lambda row: {name: _without(first, row[name])})
     return rows
+
+
+def _without(first: str, text: Any) -> Any:
+    return text.removeprefix(first) if isinstance(text, str) else text
 
 
 def first_added(tokenizer: Any) -> str:
@@ -136,6 +140,10 @@ def _answers(part: Mapping[str, list[Any]], kind: str) -> dict[str, list[Any]]:
 
 def _mapped(row: Mapping[str, Any], kind: str, template: bool) -> dict[str, Any]:
     names = ("instruction", "output") if kind == "alpaca" else ("question", "answer")
+    for name in names:
+        if row[name] is None or isinstance(row[name], (list, dict)):
+            held = type(row[name]).__name__.replace("NoneType", "nothing")
+            raise GuideError(f"a row of the data set holds {held} as {name}, where a text belongs; leave such rows out")
     question, answer = (str(row[name]) for name in names)
     if kind == "alpaca" and row.get("input"):
         question += f"\n{row['input']}"
@@ -163,7 +171,7 @@ def held_out_pair(row: Mapping[str, Any], tokenizer: Any) -> tuple[str, str]:
         return row["prompt"].removeprefix(first), row["completion"]
     asked, answer = [dict(t) for t in row["prompt"]], [dict(t) for t in row["completion"]]
     if not getattr(tokenizer, "chat_template", None):
-        return chat("\n".join(t["content"] for t in asked), answer[-1]["content"])
+        return chat("\n".join(t["content"] or "" for t in asked), answer[-1]["content"] or "")
     prompt = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
     whole = tokenizer.apply_chat_template([*asked, *answer], tokenize=False)
     start = len(prompt) if whole.startswith(prompt) else whole.rfind(answer[-1]["content"])

@@ -12,22 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.models.layer import Layer, SizesError
+from rocm_guide.models.layer import Layer, SizesError, reason_of
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["describe", "reason_of", "without_weights"]
-
-
-def reason_of(error: BaseException) -> str:
-    """Return the kind of an error and the first line that it says.
-
-    >>> reason_of(KeyError("head_dim"))
-    "KeyError: 'head_dim'"
-    """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
+__all__ = ["describe", "without_weights"]
 
 
 def without_weights(watch: Callable[[Any, Any, Any], None] | None = None, where: Callable[[], str] = lambda: "") -> Any:

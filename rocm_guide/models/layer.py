@@ -8,11 +8,23 @@ from dataclasses import dataclass, field
 
 from rocm_guide.common.base import GuideError
 
-__all__ = ["Layer", "SizesError"]
+__all__ = ["Layer", "SizesError", "reason_of"]
 
 
 class SizesError(GuideError):
     """A configuration whose sizes cannot be read."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the kind of an error and the first line that it says; with the next where that one ends in a colon.
+
+    >>> reason_of(KeyError("head_dim")), reason_of(ValueError("not valid:\\n hidden size 3"))
+    ("KeyError: 'head_dim'", 'ValueError: not valid: hidden size 3')
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and lines[0].endswith(":"):
+        lines[0] = " ".join(lines[:2])
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocm_guide.common.base import GuideError
+from rocm_guide.common.base import GuideError, shown
 from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.hub import hub_errors, reach
-from rocm_guide.models.layer import SizesError
+from rocm_guide.models.layer import SizesError, reason_of
 from rocm_guide.models.shapes import config_of
 from rocm_guide.models.sources import checked_source, config_fields, data_format, with_ready_kernel
 from rocm_guide.models.tiny import tiny_folder
@@ -129,13 +130,35 @@ def load_data(spec: str = "tiny") -> DatasetDict:
         return datasets.DatasetDict(train=datasets.Dataset.from_list(train), test=datasets.Dataset.from_list(test))
     source = checked_source(spec, wanted=None)
     with hub_errors(spec):
+        _refuse_other_encodings(Path(source))
         if Path(source).is_file():
             data = datasets.load_dataset(data_format(source), data_files=source)
         else:
             data = datasets.load_dataset(source, download_config=datasets.DownloadConfig(**reach(source)))
     if "train" not in data:
         raise GuideError(f"{spec}: has the splits {', '.join(data)}; a data set to train on needs one called 'train'")
+    if "test" not in data and len(data["train"]) < 2:
+        told = f"has {len(data['train'])} row to train on and no split 'test'"
+        raise GuideError(f"{spec}: {told}; give two rows at least, a tenth is kept for the test")
     return data if "test" in data else data["train"].train_test_split(test_size=0.1, seed=0)
+
+
+def _refuse_other_encodings(path: Path) -> None:
+    """Make sure that a data file, or each in a folder, is UTF-8: ``datasets`` finds out only as a row is asked for."""
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        if file.suffix.lower() not in (".json", ".jsonl", ".csv") or not file.is_file():
+            continue
+        decoder, read, part = codecs.getincrementaldecoder("utf-8")(), 0, b"-"
+        with file.open("rb") as f:
+            while part:
+                before = len(decoder.getstate()[0])  # bytes of a letter that the last part cut
+                part = f.read(1 << 20)
+                try:
+                    decoder.decode(part, final=not part)
+                except UnicodeDecodeError as e:
+                    told = f"byte {read - before + e.start:,} is not UTF-8"
+                    raise GuideError(f"{shown(file)}: {told}; save the file in UTF-8") from e
+                read += len(part)
 
 
 def meta_model(
@@ -185,7 +208,11 @@ def config_from(fields: Mapping[str, Any]) -> PretrainedConfig:
     if named not in transformers.CONFIG_MAPPING:
         known = f"transformers {transformers.__version__} knows no such type; install a newer one if there is one"
         raise SizesError(f"model type {named!r}: {known}")
-    return transformers.CONFIG_MAPPING[named].from_dict(dict(fields))
+    try:
+        return transformers.CONFIG_MAPPING[named].from_dict(dict(fields))
+    except Exception as e:  # transformers refuses a field with whatever its code meets first
+        told = f"transformers cannot take its configuration ({reason_of(e)})"
+        raise SizesError(f"{shown(named)}: {told}; give it what it names") from e
 
 
 def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, options: dict[str, Any]) -> PreTrainedModel:

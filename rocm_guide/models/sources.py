@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,9 @@ def data_format(path: str) -> str:
 
 #: By method, what transformers calls GPTQModel's kernel made of torch operations: nothing is compiled for it.
 READY_KERNELS = {"gptq": "gptq_torch", "awq": "torch_awq"}
+#: Fields that say how often something is built or summed; a number without bound there would take hours.
+_COUNTED = re.compile(r"(?:n|num)_(?:\w+_)?(?:layers?|experts)|(?:en|de)coder_layers|depth|layers")
+_MOST = 2000  # layers or experts; the largest known have 126 and 512
 _LIMIT = 16 << 20  # bytes; the largest config.json of a known model has some 100 kB (a list of modules not quantised)
 
 
@@ -131,4 +135,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise GuideError(f"{path}: cannot be read as a configuration ({type(e).__name__}); save the model again") from e
     if not isinstance(fields, dict):
         raise GuideError(f"{path}: holds no configuration; name the folder that save_pretrained wrote")
+    for name, value in (item for part in (fields, *fields.values()) if isinstance(part, dict) for item in part.items()):
+        if _COUNTED.fullmatch(name) and isinstance(value, (int, float)) and value > _MOST:
+            told = f"{name} = {shown(value, 40)}; no model has more than {_MOST:,}"
+            raise GuideError(f"{shown(path)}: {told}; correct it")
     return fields

@@ -106,7 +106,7 @@ def pick_engine(engine: str = "auto") -> str:
     if engine == "auto":
         engine = next((name for name, found in there.items() if found), "none")
     if not there.get(engine, False):
-        fix = "vLLM's container has it" if engine == "vllm" else "pip install 'rocm-guide[course]'"
+        fix = "vLLM's container has it" if engine == "vllm" else "pip install transformers fastapi uvicorn openai"
         raise ServingError(f"engine {engine}: not installed here; {fix}")
     return engine
 

@@ -26,8 +26,15 @@ def test_formulae_in_a_line_and_alone():
 
 def test_a_page_fetches_nothing_and_the_notebook_stays_as_it_is():
     cells = [nbformat.v4.new_markdown_cell("# T\n\n$x_1$"), nbformat.v4.new_code_cell("a = '$x$'")]
-    nb = nbformat.v4.new_notebook(cells=cells)
+    view, state = (f"application/vnd.jupyter.widget-{kind}+json" for kind in ("view", "state"))
+    for shown in ({view: {"model_id": "0e42"}, "text/plain": "Loading: 0%"}, {"text/plain": "kept"}):
+        cells[1].outputs.append(nbformat.v4.new_output("display_data", shown))
+    model = {"model_name": "HTMLModel", "model_module": "@jupyter-widgets/controls", "model_module_version": "2.0.0"}
+    widgets = {state: {"version_major": 2, "version_minor": 0, "state": {"0e42": {**model, "state": {}}}}}
+    nb = nbformat.v4.new_notebook(cells=cells, metadata={"widgets": widgets})
     page = to_html(nb, "T")
+    assert "kept" in page and "Loading: 0%" not in page and len(cells[1].outputs) == 2 and nb.metadata.widgets
+    assert "unpkg.com" not in page
     assert "<msub><mi>x</mi><mn>1</mn></msub>" in page and cells[0].source == "# T\n\n$x_1$"
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=\"https?:", page)
 

@@ -90,6 +90,56 @@ def test_no_rows(words):
         check_rows(Dataset.from_dict({"text": []}), words, 64)
 
 
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (
+            {"prompt": "Hi", "completion": None},
+            "row 0 of those to train on holds prompt: a text, completion: NoneType; give",
+        ),
+        ({"prompt": 1, "completion": 2}, "holds prompt: int, completion: int; give both as texts, or both as turns"),
+        ({"prompt": "Hi", "completion": ["Yes"]}, "holds prompt: a text, completion: list"),
+        ({"text": 3}, "holds text: int; give texts"),
+        ({"text": {"a": 1}}, "holds text: dict; give texts"),
+        ({"instruction": "Add.", "output": None}, "holds nothing as output, where a text belongs; leave"),
+        ({"question": ["Why?"], "answer": "So."}, "holds list as question, where a text belongs; leave"),
+        (
+            chat(("assistant", "Hello"), ("user", "Hi")),
+            "row 0 of those to train on: nothing is asked before the answer",
+        ),
+        ({"messages": [{"role": 5, "content": "Hi"}, {"role": 6, "content": "a"}]}, "no answer of the assistant"),
+        ({"messages": [{"role": "user", "content": 1}, {"role": "assistant", "content": 2}]}, "prompt: list"),
+    ],
+)
+def test_what_is_no_text_and_no_turn_stops_it(row, told, words):
+    words.chat_template = words.chat_template or REFUSES
+    assert told in refused([row], words)
+
+
+def test_a_question_without_words_is_written_without_a_template(words, capsys):
+    words.chat_template = None
+    turns = [{"role": "user", "content": None}, {"role": "assistant", "content": "Hello."}]
+    check_rows(training_rows(Dataset.from_list([{"messages": turns}]), words), words, 64)
+    assert capsys.readouterr().out.startswith("[OK]   1 row of ")
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b'{"text": "a"}\n', "has 1 row to train on and no split 'test'; give two rows at least"),
+        (b'{"text": "a"}\n{"text": "\xe9"}\n', "rows.jsonl: byte 24 is not UTF-8; save the file in UTF-8"),
+        (b'{"text": "a"}\n{"text": "' + b"a" * (1 << 20) + "é".encode()[:1], "byte 1,048,600 is not UTF-8"),
+    ],
+    ids=["one row", "latin-1", "cut in a letter"],
+)
+def test_a_file_that_cannot_be_split_or_read(tmp_path, data, told):
+    (tmp_path / "rows.jsonl").write_bytes(data)
+    for spec in (tmp_path / "rows.jsonl", tmp_path):
+        with pytest.raises(GuideError) as e:
+            load_data(str(spec))
+        assert told in str(e.value) and "\n" not in str(e.value)
+
+
 PAIR = {"prompt": "[INST] Hi [/INST]", "chosen": " Hello. </s>", "rejected": " Go away. </s>"}
 
 
@@ -147,7 +197,8 @@ def test_pairs_that_teach_nothing_stop_it(row, told, words):
     [
         (turns("Hi", "Hello."), turns("Hi", "Hello."), "are equal ('Hello."),
         (turns("Hi", "Hello."), turns("Hi", " "), "('[INST] Hi [/INST]') has an empty answer in rejected"),
-        ([{"says": "Hi"}], [{"says": "Ho"}], "has an unknown form ('content'); each turn is {'role'"),
+        ([{"says": "Hi"}], [{"says": "Ho"}], "has an unknown form ([{'says': 'Hi'}]); each turn is {'role'"),
+        (turns("Hi"), turns("Ho"), "nothing is asked before the answer; leave such rows out"),
     ],
 )
 def test_conversations_that_teach_nothing_stop_it(chosen, rejected, told, words):

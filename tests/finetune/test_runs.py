@@ -28,7 +28,7 @@ from rocm_guide.finetune import (
     record,
     run_measurements,
 )
-from rocm_guide.finetune.run_folder import RunError
+from rocm_guide.finetune.run_folder import RunError, check_weights
 from rocm_guide.models import load_data, load_model, load_tokenizer
 from tests.own_data import families
 
@@ -457,3 +457,14 @@ def test_what_is_judged_has_the_tokens_that_were_trained(prompt, completion, tin
     assert words.decode(ids[start:]).endswith(completion)
     cut, later = run_measurements._encoded((prompt, completion), words, len(ids) - 1)
     assert cut == ids[1:] and later == max(1, start - 1)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["[1]", "3", '{"a": 1}', '{"a": {"data_offsets": [0, "x"]}}', '{"a": {"data_offsets": [0, 1e400]}}', "[" * 100_000],
+)
+def test_a_file_whose_header_is_none_is_named(tmp_path, header):
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    with pytest.raises(RunError, match=r"model.safetensors: (cannot be read as weights|half-written)"):
+        check_weights(file)

@@ -213,9 +213,22 @@ def test_the_servers_that_ran_are_read_from_the_hubs_database(tmp_path):
         rows = [(1, "", json.dumps({"device_name": "x#0"}), 4), (1, "b", "{}", 5), (2, "", None, None)]
         db.executemany("INSERT INTO spawners VALUES (?, ?, ?, ?)", rows)
     assert running_servers(file) == {"ann": "x#0", "ann/b": ""}
+    for state in ("{", "[1]", '"x#0"', b"\xff", "[" * 100_000):  # else a device in use would be given again
+        with sqlite3.connect(file) as db:
+            db.execute("UPDATE spawners SET state = ? WHERE server_id = 4", (state,))
+        with pytest.raises(HubError, match="cannot be read as a hub's"):
+            running_servers(file)
     file.write_bytes(b"no database, whatever its name says" * 99)
-    with pytest.raises(HubError, match="not a hub's database"):
+    with pytest.raises(HubError, match="cannot be read as a hub's"):
         running_servers(file)
+
+
+@pytest.mark.parametrize("said", ["1" + "0" * 400, '"soon"', "[1]", "1e5, "])
+def test_a_time_that_is_none_is_no_table_of_devices(tmp_path, said):
+    t = table(tmp_path)
+    t.file.write_text(f'{{"held": {{}}, "waiting": {{"ann": {said}}}}}')
+    with pytest.raises(HubError, match="not the table of devices"):
+        t.waiting()
 
 
 def test_no_two_users_share_a_folder_and_none_leaves_it():

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from transformers import AutoConfig
 
+from rocm_guide.common.base import GuideError
 from rocm_guide.models.families import FAMILIES
 from rocm_guide.models.layer import Layer, SizesError
 from rocm_guide.models.load import meta_model
@@ -215,3 +218,24 @@ def test_targets_that_a_model_does_not_have() -> None:
     assert sizes_of(config_of("llama-2-7b")).lora_targets() == LORA_TARGETS
     with pytest.raises(SizesError, match="choose from qkv_proj, o_proj, gate_up_proj, down_proj"):
         lora_parameters(config_of("phi-3-mini"), ("q_proj",), 8)
+
+
+@pytest.mark.parametrize("name", ["num_hidden_layers", "n_layer", "num_local_experts", "n_routed_experts", "depth"])
+@pytest.mark.parametrize("within", ["", "text_config"])
+def test_a_count_without_bound_is_refused_before_anything_is_built(tmp_path, name, within):
+    file = tmp_path / "config.json"
+    for count, refused in ((2000, False), (2001, True), (1e400, True)):
+        fields = {"model_type": "llama", name: count}
+        file.write_text(json.dumps({"model_type": "vlm", within: fields} if within else fields))
+        if not refused:
+            assert config_fields(str(file))
+            continue
+        with pytest.raises(GuideError, match=f"{name} = .*; no model has more than 2,000; correct it"):
+            config_fields(str(file))
+
+
+def test_a_configuration_that_transformers_refuses_is_named(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**SHAPES["llama-3-70b"], "hidden_size": 8392}))
+    with pytest.raises(SizesError, match=r"llama: transformers cannot take its configuration .*hidden size \(8392\)"):
+        meta_model(str(file))

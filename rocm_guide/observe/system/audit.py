@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from cdna.checks import Check
-from rocm_guide.observe.system.machine import ClockLimit, Gpu, Machine
+from rocm_guide.observe.system.machine import ClockLimit, Gpu, Machine, whole_number
 
 __all__ = ["affinity_hints", "check_numa", "check_system"]
 
@@ -49,7 +49,7 @@ def _kernel_arguments(m: Machine) -> list[Check]:
 
 
 def _rocm_version(m: Machine) -> tuple[int, int] | None:
-    found = re.match(r"(\d+)\.(\d+)", m.read("opt/rocm/.info/version") or "")
+    found = re.match(r"(\d{1,9})\.(\d{1,9})", m.read("opt/rocm/.info/version") or "")
     return (int(found[1]), int(found[2])) if found else None
 
 
@@ -96,12 +96,13 @@ def _power(m: Machine, gpu: Gpu) -> list[Check]:
     rows = []
     for file in sorted(folder.glob("hwmon/hwmon*/power1_cap"))[:1]:
         name = str(file.relative_to(m.root))
-        now, default = m.read(name), m.read(f"{name}_default") or m.read(f"{name}_max")
-        if not (now and now.isdigit()):
+        now = whole_number(m.read(name))
+        default = whole_number(m.read(f"{name}_default") or m.read(f"{name}_max"))
+        if now is None:
             continue
-        watts = int(now) // 1_000_000
-        if default and default.isdigit() and int(now) < int(default):
-            usual = int(default) // 1_000_000
+        watts = now // 1_000_000
+        if default is not None and now < default:
+            usual = default // 1_000_000
             fix = f"amd-smi set --gpu {gpu.bdf} --power-cap {usual}"
             rows.append(Check("WARN", f"power {gpu.index}", f"capped at {watts} W, the default is {usual} W", fix))
         else:

@@ -17,11 +17,20 @@ from typing import Protocol
 
 from rocm_guide.common.base import GuideError
 
-__all__ = ["Machine", "SystemSettingError", "every_setting", "wanted_settings"]
+__all__ = ["Machine", "SystemSettingError", "every_setting", "wanted_settings", "whole_number"]
 
 
 class SystemSettingError(GuideError):
     """A setting that cannot be read or changed: no such file, no rights, no tool, or the tool refused."""
+
+
+def whole_number(text: str | None) -> int | None:
+    """Return the number that a kernel file holds; None for another text, and for more digits than the kernel writes.
+
+    >>> whole_number("750000000"), whole_number("x"), whole_number("9" * 5000), whole_number(None)
+    (750000000, None, None, None)
+    """
+    return int(text) if text and re.fullmatch("[0-9]{1,20}", text) else None
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,7 @@ class Machine:
     def gpus(self) -> list[Gpu]:
         """Return the AMD GPUs that take settings, in the order of their cards; partitions of one GPU count once."""
         found: dict[str, str] = {}
-        cards = [p.name for p in (self.root / "sys/class/drm").glob("card*") if re.fullmatch(r"card\d+", p.name)]
+        cards = [p.name for p in (self.root / "sys/class/drm").glob("card*") if re.fullmatch(r"card\d{1,9}", p.name)]
         for card in sorted(cards, key=lambda name: int(name[4:])):
             folder = f"sys/class/drm/{card}/device"
             level = self.read(f"{folder}/power_dpm_force_performance_level")
@@ -277,9 +286,9 @@ def wanted_settings(
             if cap is None:
                 raise SystemSettingError(f"GPU {gpu.bdf}: has no power cap here; leave --power-cap out")
             name = str(cap.relative_to(machine.root))
-            most = machine.read(f"{name}_max")
-            if not power_cap > 0 or (most and most.isdigit() and power_cap * 1_000_000 > int(most)):
-                limit = f"at most {int(most) // 1_000_000}" if most and most.isdigit() else "positive"
+            most = whole_number(machine.read(f"{name}_max"))
+            if not power_cap > 0 or (most is not None and power_cap * 1_000_000 > most):
+                limit = "positive" if most is None else f"at most {most // 1_000_000}"
                 raise SystemSettingError(f"power_cap={power_cap}: watts, {limit} on GPU {gpu.bdf}")
             found.append(FileSetting(f"power {gpu.bdf}", name, str(power_cap * 1_000_000)))
     return found

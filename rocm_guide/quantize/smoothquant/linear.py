@@ -283,7 +283,7 @@ def load_compressed(folder: str | Path, *, device: str = "cpu", dtype: torch.dty
     file = Path(folder) / "config.json"
     try:
         found = json.loads(file.read_text(encoding="utf-8")).get("quantization_config", {})
-    except (OSError, ValueError, AttributeError) as e:
+    except (OSError, ValueError, AttributeError, RecursionError) as e:
         raise QuantizationError(f"{file}: cannot be read; name the folder that save_compressed wrote") from e
     if not isinstance(found, dict) or found.get("quant_method") != "compressed-tensors":
         raise QuantizationError(f"{file}: no compressed-tensors model; name the folder that save_compressed wrote")

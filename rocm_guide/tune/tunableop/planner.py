@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.models.described import reason_of
+from rocm_guide.models.layer import reason_of
 from rocm_guide.tune.tunableop.blas_calls import BlasRules
 from rocm_guide.tune.tunableop.generation import generate_fixed, padded_length, padded_prompt
 from rocm_guide.tune.tunableop.own_kernels import with_own_kernels
