@@ -11,6 +11,9 @@ from tests.fuzz_all import PROGRAMS, TARGETS, campaign, commands_of, mutate
 COUNT = 60
 #: What profilers, TunableOp and compilers write is read most often: a thousand of each; ten thousand were read once.
 OFTEN = {"rocprof-csv", "rocpd", "tunable-csv", "assembly", "quantised"}
+#: Samples that are refused as they are, and why: arguments go no further than the compiler here, a family has heads that
+#: its own rotary sections do not divide, a server answers with an error.
+REFUSED = {"inspect-arguments": "left out", "model-config": "not counted here", "bench-stream": "'message': 'no'"}
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -29,7 +32,7 @@ def test_the_samples_themselves_are_read(name, tmp_path):
         try:
             read(data, tmp_path)
         except GuideError as e:
-            assert name == "inspect-arguments" and "left out" in str(e), e  # all but the compiler
+            assert name in REFUSED and REFUSED[name] in str(e), e
 
 
 def test_damage_to_assembly_shows_in_the_report(tmp_path):
