@@ -11,7 +11,7 @@ from tests.fuzz_all import PROGRAMS, TARGETS, campaign, commands_of, mutate
 COUNT = 60
 #: What profilers, TunableOp and compilers write is read most often: a thousand of each; ten thousand were read once.
 OFTEN = {"rocprof-csv", "rocpd", "tunable-csv", "assembly", "quantised"}
-#: Samples that are refused as they are, and why: arguments go no further than the compiler here, a family has heads that
+#: Samples that are refused as they are, and why: arguments go no further than the compiler, a family has heads that
 #: its own rotary sections do not divide, a server answers with an error.
 REFUSED = {"inspect-arguments": "left out", "model-config": "not counted here", "bench-stream": "'message': 'no'"}
 
