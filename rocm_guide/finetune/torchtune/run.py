@@ -185,9 +185,8 @@ def run_recipe(
                 time.sleep(0.2)
                 bar.update(metrics.read_text(encoding="utf-8").count("\n") - bar.n if metrics.is_file() else 0)
     finally:
-        if (
-            child.poll() is None
-        ):  # a line does not outlive the wish for it; torchrun ends its workers when it is asked to
+        # A line does not outlive the wish for it; torchrun ends its workers when it is asked to.
+        if child.poll() is None:
             child.terminate()
             child.wait()
     run.seconds = time.perf_counter() - began
