@@ -78,6 +78,8 @@ def _in_the_fork(order: Mapping[str, Any]) -> NoReturn:
         code = int(program.main() or 0)
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else int(e.code is not None)
+        if code and code is not e.code:
+            print(e.code, file=sys.stderr)  # as Python does with a text
     finally:
         if (error := sys.exc_info()[1]) is not None:  # what a program of its own would leave behind
             traceback.print_exception(error)

@@ -32,7 +32,7 @@ from rocm_guide.kernels.rmsnorm_fp8 import rmsnorm_fp8
 from rocm_guide.kernels.softmax import softmax_forward
 from rocm_guide.observe.doctor.own_folders import LibraryFolder
 
-__all__ = ["BF16", "FOLDER", "FP8", "MI300X", "Operation", "Tensors", "operations"]
+__all__ = ["BF16", "FOLDER", "FP8", "MI300X", "Operation", "Tensors", "draw", "gemm_operations", "operations"]
 
 FOLDER = LibraryFolder(
     name="peers",
@@ -282,10 +282,13 @@ def aiter_gemm(a: Any, b: Any, n: int, k: int) -> Any:
     return aiter(module, module)(a, b, *ones, config=config)
 
 
-def gemm_operations() -> Iterator[Operation]:
-    """Yield large products, and those of few tokens."""
-    large = ((8192, 8192, 8192), (4096, 11008, 4096))
-    for m, n, k in (*large, *((m, 7168, 2048) for m in (1, 16, 32, 64))):
+#: Large products, and those of few tokens: rows, columns, K.
+PRODUCTS = ((8192, 8192, 8192), (4096, 11008, 4096), *((m, 7168, 2048) for m in (1, 16, 32, 64)))
+
+
+def gemm_operations(sizes: tuple[tuple[int, int, int], ...] = PRODUCTS) -> Iterator[Operation]:
+    """Yield products of these sizes in bf16 and fp8."""
+    for m, n, k in sizes:
         for name, dtype in (("bf16", BF16), ("fp8", FP8)):
             size = dtype.itemsize
             tile = pick_gemm_tile(m, n, 8 * size, "gfx942", MI300X.units, k=k, weight=True)

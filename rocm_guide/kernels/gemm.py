@@ -229,7 +229,9 @@ class GemmTile(NamedTuple):
     stages: int = 2
     group: int = 8  #: rows of tiles that are walked together
     descriptors: bool = False  #: let the hardware fetch whole tiles (TMA, from Hopper on) where alignment allows it
-    speed: float = 1.0  #: on a full GPU, relative to the best: measured on sm_90, estimated on gfx942
+    speed: float = 1.0  #: on a full GPU, relative to the best, as measured on sm_90
+    #: On gfx942 instead: cycles beside the loop, and of 64 elements of K, with 1, 2, ... workgroups on a compute unit.
+    cycles: tuple[tuple[int, int], ...] = ()
 
     def options(self, arch: str) -> dict[str, int]:
         """Return the compile options of a launch on ``arch``."""
@@ -238,16 +240,37 @@ class GemmTile(NamedTuple):
         return {"num_warps": self.warps, "num_stages": self.stages, **own}
 
 
-#: Tiles by architecture and bits of the element type. gfx942 was chosen from its compiled code (notebook 31), its
-#: speeds of 256 and 128 rows by a model (benchmarks/kernels/peers_mi300x.py), those below are estimates; sm_90 was
-#: measured (benchmarks/kernels/gemm.py). Other GPUs take gfx942's.
+#: Tiles by architecture and bits of the element type. gfx942's and their cycles come from the compiled code and the
+#: model of cdna.predict (benchmarks/kernels/gemm_tiles.py); sm_90's were measured (benchmarks/kernels/gemm.py). Other
+#: GPUs take gfx942's.
 CONFIGS: dict[str, dict[int, tuple[GemmTile, ...]]] = {
     "gfx942": {
-        32: (GemmTile(128, 128, 32, 8), GemmTile(64, 64, 32, 4, speed=0.7), GemmTile(32, 32, 32, 2, speed=0.4)),
-        16: (GemmTile(256, 256, 64, 8), GemmTile(256, 256, 32, 8, speed=0.98), GemmTile(128, 128, 64, 8, speed=0.78),
-             GemmTile(64, 64, 64, 4, speed=0.6), GemmTile(32, 32, 64, 2, speed=0.3)),
-        8: (GemmTile(256, 256, 64, 8), GemmTile(128, 128, 128, 8, speed=0.63), GemmTile(64, 64, 128, 4, speed=0.6),
-            GemmTile(32, 32, 128, 2, speed=0.3)),
+        32: (
+            GemmTile(128, 128, 32, 8, cycles=((2656, 11248), (5132, 20461))),
+            GemmTile(64, 64, 32, 4, cycles=((2268, 3616), (2540, 5440), (2796, 7264), (2824, 9444))),
+            GemmTile(32, 32, 32, 2, cycles=((2716, 2264), (2876, 2264), (2832, 2842), (2920, 3136), (2272, 4052),
+                                            (1752, 4336), (3476, 5075), (2888, 5256))),
+        ),
+        16: (
+            GemmTile(256, 256, 64, 8, cycles=((10328, 4100),)),
+            GemmTile(256, 256, 32, 8, cycles=((11536, 4192),)),
+            GemmTile(256, 128, 64, 8, cycles=((7948, 2228),)),
+            GemmTile(128, 256, 64, 8, cycles=((7444, 2324),)),
+            GemmTile(128, 128, 64, 8, cycles=((4712, 1636), (6148, 2658))),
+            GemmTile(64, 64, 64, 4, cycles=((2248, 1204), (3140, 1208), (3536, 1574), (4364, 2034))),
+            GemmTile(32, 32, 64, 2, cycles=((2004, 1028), (2084, 1028), (2556, 1028), (2636, 1028), (2420, 1115),
+                                            (3756, 1161), (3264, 1522), (1836, 1900))),
+        ),
+        8: (
+            GemmTile(256, 256, 64, 8, cycles=((11824, 2056),)),
+            GemmTile(256, 128, 128, 8, cycles=((8432, 1114),)),
+            GemmTile(128, 256, 128, 8, cycles=((7936, 1154),)),
+            GemmTile(128, 128, 128, 8, cycles=((4028, 1040), (5920, 1605))),
+            GemmTile(64, 128, 128, 4, cycles=((3148, 678), (4848, 848))),
+            GemmTile(64, 64, 128, 4, cycles=((2432, 596), (2248, 743), (4052, 759), (2716, 1128))),
+            GemmTile(32, 32, 128, 2, cycles=((1992, 562), (2072, 562), (2544, 564), (2544, 580), (2392, 672),
+                                             (3096, 640), (3188, 779), (3156, 863))),
+        ),
     },
     "sm_90": {
         32: (GemmTile(128, 128, 32, 8, 3), GemmTile(64, 64, 32, 4, 3, speed=0.8)),
@@ -296,7 +319,10 @@ def pick_gemm_tile(
     weight: bool = False,
     activation: str = "none",
 ) -> GemmTile:
-    """Return the tile with the highest speed times the share of ``units`` compute units that its grid keeps busy.
+    """Return the tile with which ``units`` compute units are done first.
+
+    Workgroups share a compute unit, and come in rounds; the last may be of fewer. Where a tile's cycles are not known,
+    the highest speed times the share of the units that its grid keeps busy decides.
 
     Operands that are not ``aligned`` get the tile of :data:`RAGGED` where there is one. ``k``: where it is no multiple
     of a tile's, masks are needed, for which the deepest tile has no registers. ``weight``: B is contiguous along K.
@@ -305,7 +331,7 @@ def pick_gemm_tile(
         ValueError: no configuration for elements of that many bits.
 
     >>> pick_gemm_tile(8192, 8192, 16, "gfx942", 304).bm, pick_gemm_tile(1024, 1024, 16, "gfx942", 304).bm
-    (256, 64)
+    (256, 32)
     """
     table = CONFIGS.get(arch, CONFIGS["gfx942"])
     if bits not in table:
@@ -314,14 +340,20 @@ def pick_gemm_tile(
         return RAGGED[arch][bits]
 
     def rate(tile: GemmTile) -> float:
-        tiles = triton.cdiv(m, tile.bm) * triton.cdiv(n, tile.bn)
-        return float(tile.speed * tiles / (triton.cdiv(tiles, units) * units))
+        tiles = -(-m // tile.bm) * -(-n // tile.bn)
+        most = -(-tiles // units)  # workgroups that one compute unit gets
+        if not tile.cycles:
+            return tile.speed * tiles / (most * units)
+        shared = min(len(tile.cycles), most)
+        rounds = (most - 1) // shared  # before the last
+        (start, step), (start_last, step_last) = tile.cycles[shared - 1], tile.cycles[most - rounds * shared - 1]
+        return -(rounds * start + start_last + (rounds * step + step_last) * (k or 4096) / 64)
 
     def fits(tile: GemmTile) -> bool:
         # erf needs many registers beside the accumulator: on gfx942 a tile of 256 x 256 would spill more than 200 of
-        # them, and masks along K up to 14 of one that is 128 bytes deep.
-        large = tile.bm * tile.bn >= 256 * 256
-        return not large or (activation != "gelu" and (k % tile.bk == 0 or tile.bk * bits < 64 * 16))
+        # them. Masks along K would spill up to 18 of one with a side of 256 that is 128 bytes deep, or 34 scalar ones.
+        large, deep = tile.bm * tile.bn >= 256 * 256, max(tile.bm, tile.bn) >= 256 and tile.bk * bits >= 64 * 16
+        return not (large and activation == "gelu") and not (deep and k % tile.bk)
 
     best = max(filter(fits, table[bits]), key=rate)
     if weight and arch == "sm_90" and bits <= 16 and best.bn > best.bm:  # measured: then the tile is better upright

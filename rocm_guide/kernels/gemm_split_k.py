@@ -254,7 +254,6 @@ class GemmTile(NamedTuple):
     stages: int = 2
     group: int = 8  #: rows of tiles that are walked together
     descriptors: bool = False  #: let the hardware fetch whole tiles (TMA, from Hopper on) where alignment allows it
-    speed: float = 1.0  #: on a full GPU, relative to the best: measured on sm_90, estimated on gfx942
 
     def options(self, arch: str) -> dict[str, int]:
         """Return the compile options of a launch on ``arch``."""

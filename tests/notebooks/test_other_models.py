@@ -33,6 +33,7 @@ SMALL = {
     "": {"RUN": "mine", "STEPS": "4", "BATCH": "2", "LENGTH": "64", "SCALE": "tiny"},
     "02": {"LENGTH": "128"},
     "03": {"PROMPTS": "8", "NEW_TOKENS": "16"},
+    "05": {"LENGTH": "128"},
     "06": {"SCALE": "tiny"},
     "07": {"NEW_TOKENS": "8", "GENERATIONS": "4"},
     "08": {"ROWS": "8"},
