@@ -17,7 +17,7 @@ IDS = [x.path.stem for x in LESSONS]
 #: A stage of the passport in one line, as passport_line writes it, and one of its figures.
 LINE = re.compile(r"^(?P<stage>[\w.-]+): (?P<figures>\S.*); rocm-guide passport \S+ shows all stages$", re.M)
 FIGURE = re.compile(
-    r"(?P<name>[a-z/ ]+) (?P<value>[\d,.%]+(?: [kMG]?B)?)(?: \((?P<of>\S+) (?P<before>[^,)]+)(?:, worse)?\))?"
+    r"(?P<name>[a-z/ ]+) (?P<value>[\d,.%]+(?: [kMG]?B)?)(?: \((?P<of>\S+) (?P<before>[^)]+?)(?:, worse)?\))?"
 )
 
 
