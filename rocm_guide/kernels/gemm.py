@@ -321,8 +321,9 @@ def pick_gemm_tile(
 ) -> GemmTile:
     """Return the tile with which ``units`` compute units are done first.
 
-    Workgroups share a compute unit, and come in rounds; the last may be of fewer. Where a tile's cycles are not known,
-    the highest speed times the share of the units that its grid keeps busy decides.
+    Workgroups share a compute unit, and come in rounds; the last may be of fewer. Of tiles that are done within 5 % of
+    the first, the one that loads least is taken. Where a tile's cycles are not known, the highest speed times the share
+    of the units that its grid keeps busy decides.
 
     Operands that are not ``aligned`` get the tile of :data:`RAGGED` where there is one. ``k``: where it is no multiple
     of a tile's, masks are needed, for which the deepest tile has no registers. ``weight``: B is contiguous along K.
@@ -355,7 +356,10 @@ def pick_gemm_tile(
         large, deep = tile.bm * tile.bn >= 256 * 256, max(tile.bm, tile.bn) >= 256 and tile.bk * bits >= 64 * 16
         return not (large and activation == "gelu") and not (deep and k % tile.bk)
 
-    best = max(filter(fits, table[bits]), key=rate)
+    rates = {tile: rate(tile) for tile in table[bits] if fits(tile)}
+    fastest = max(rates.values())
+    near = [tile for tile, its in rates.items() if its == fastest or (tile.cycles and its >= 1.05 * fastest)]
+    best = max(near, key=lambda tile: 1 / (1 / tile.bm + 1 / tile.bn))
     if weight and arch == "sm_90" and bits <= 16 and best.bn > best.bm:  # measured: then the tile is better upright
         return best._replace(bm=best.bn, bn=best.bm)
     return best
