@@ -8,22 +8,23 @@ executed with two lengths of K, and the model of `cdna.predict` says how many cy
 workgroup, for two at once, and so on. Printed are the cycles beside the loop and of 64 elements of K, as the table has
 them, with a mark where they differ from what stands there: two minutes of one core. `--sizes` goes through the layers
 of four models with the tiles that are chosen, beside aiter's, into results/gemm_tiles.json; a size that is there for
-these versions and tiles is kept. Nothing is measured on a GPU.
+these versions with its tile is kept. Nothing is measured on a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 import torch
 
-from benchmarks.kernels.peers_cases import BF16, FP8, draw, gemm_operations
+from benchmarks.kernels.peers_cases import BF16, FP8, MI300X, draw, gemm_operations
 from benchmarks.kernels.peers_mi300x import ROOT, measure, versions
 from cdna.step.steady import events_of
 from cdna.step.timeline import timeline
 from rocm_guide.common.base import write_text
-from rocm_guide.kernels.gemm import CONFIGS, GemmTile, gemm
+from rocm_guide.kernels.gemm import CONFIGS, GemmTile, gemm, pick_gemm_tile
 from rocm_guide.observe.predict import launches_of, with_memory
 
 TYPES = {32: torch.float32, 16: BF16, 8: FP8}
@@ -35,6 +36,7 @@ LAYERS = {
     "DeepSeek-V3": ((24576, 1536), (7168, 16384), (36864, 7168), (7168, 18432)),
 }
 SIZES = tuple((m, n, k) for m in (4096, 1024, 256) for layers in LAYERS.values() for n, k in layers)
+SIZE = {"bf16": BF16.itemsize, "fp8": FP8.itemsize}
 RESULTS = ROOT / "benchmarks/results/gemm_tiles.json"
 _SHORT, _LONG = 512, 1024
 
@@ -53,20 +55,28 @@ def cycles(tile: GemmTile, bits: int) -> tuple[tuple[int, int], ...]:
     return tuple((round(short - _SHORT / 64 * step), round(step)) for short, step in zip(found[0], steps, strict=True))
 
 
+def chosen(m: int, n: int, k: int) -> dict[str, str]:
+    """Return the tile that is picked for each type of a product with a weight."""
+    tiles = {t: pick_gemm_tile(m, n, 8 * size, "gfx942", MI300X.units, k=k, weight=True) for t, size in SIZE.items()}
+    return {f"GEMM {t} {m} x {n} x {k}": f"{tile.bm} x {tile.bn} x {tile.bk}" for t, tile in tiles.items()}
+
+
 def sizes() -> None:
     """Work out ours and aiter's likely time of every layer; print and store them."""
-    about = {"question": str(__doc__).split("\n")[0], "versions": versions(), "tiles": str(CONFIGS["gfx942"])}
+    about = {"question": str(__doc__).split("\n")[0], "versions": versions()}
     stored = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
-    rows = (
-        stored.pop("us", {})
-        if stored.get("tiles") == about["tiles"] and stored["versions"] == about["versions"]
-        else {}
-    )
-    for name, op in {o.name: o for o in gemm_operations(SIZES)}.items():
-        if name not in rows:
-            rows[name] = {library: measure(op, library, call)["likely_us"] for library, call in op.calls.items()}
-            write_text(RESULTS, json.dumps({**about, "us": rows}, indent=1) + "\n")
+    kept = stored.get("us", {}) if stored.get("versions") == about["versions"] else {}
+    rows: dict[str, Any] = {}
+    tiles = {name: tile for size in SIZES for name, tile in chosen(*size).items()}
+    for op in gemm_operations(SIZES):
+        name, tile = op.name, tiles[op.name]
+        rows[name] = kept.get(name, {})
+        if rows[name].get("tile") != tile:
+            likely = {library: measure(op, library, call)["likely_us"] for library, call in op.calls.items()}
+            rows[name] = {"tile": tile, **likely}
+            write_text(RESULTS, json.dumps({**about, "us": kept | rows}, indent=1) + "\n")
         print(f"{name}: {rows[name]}, {rows[name]['ours'] / rows[name]['aiter']:.2f}", flush=True)
+    write_text(RESULTS, json.dumps({**about, "us": rows}, indent=1) + "\n")
 
 
 def main() -> None:
