@@ -240,7 +240,7 @@ class GemmTile(NamedTuple):
         return {"num_warps": self.warps, "num_stages": self.stages, **own}
 
 
-#: Tiles by architecture and bits of the element type. gfx942's and their cycles come from the compiled code and the
+#: Tiles by architecture and bits of the element type. gfx942's and their cycles come from Triton 3.9's code and the
 #: model of cdna.predict (benchmarks/kernels/gemm_tiles.py); sm_90's were measured (benchmarks/kernels/gemm.py). Other
 #: GPUs take gfx942's.
 CONFIGS: dict[str, dict[int, tuple[GemmTile, ...]]] = {

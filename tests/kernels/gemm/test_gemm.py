@@ -158,10 +158,10 @@ def test_the_tile_is_the_one_with_which_the_gpu_is_done_first(bits):
         assert 1 / tile.bm + 1 / tile.bn == min(loads), "of those about as fast, the one that loads least"
 
 
+@pytest.mark.skipif(triton.__version__[:4] != "3.9.", reason="the table's cycles are those of Triton 3.9's code")
 def test_cycles_of_a_tile_are_those_of_its_machine_code():
     tile = CONFIGS["gfx942"][16][-2]
-    for now, stored in zip(cycles(tile, 16), tile.cycles, strict=True):
-        assert now == pytest.approx(stored, rel=0.1), "another Triton's code may differ a little; how many share, not"
+    assert cycles(tile, 16) == tile.cycles
 
 
 def test_pick_tile_fills_the_gpu():
