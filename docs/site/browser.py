@@ -140,8 +140,8 @@ def check_site(site: Path, pages: Sequence[str] = PAGES, pictures: Path | None =
                 said.clear()
                 if (extra := tab.evaluate(_TOO_WIDE)) > 0:
                     wrong.append(f"{where}: {extra} pixels wider than the window")
-                tab.wait_for_function("document.getAnimations().every(a => a.playState !== 'running')")  # colours change
-                # Colours are the same in a narrow window.
+                tab.wait_for_function("document.getAnimations().every(a => a.playState !== 'running')")
+                # Colours, which have stopped changing, are the same in a narrow window.
                 for rule in Axe().run(tab, options=_RULES).response["violations"] if look == "desktop" else ():
                     first = rule["nodes"][0]
                     wrong.append(
