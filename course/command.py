@@ -101,8 +101,8 @@ def run(
 
     every = catalogue(notebooks)
     lessons = find_lessons(numbers or [], every)
-    for moved in filter(None, (old_number(n, every) for n in numbers or [])):
-        typer.echo(f"notebooks have new numbers: what was {moved}", err=True)
+    if moved := [m for n in numbers or [] if (m := old_number(n, every))]:
+        typer.echo(f"notebooks have new numbers: what was {'; '.join(moved)}", err=True)
     given = [_pair(p) for p in parameter or []]
     if gpu_report is not None:
         _check_gpu_report(gpu_report)
