@@ -82,7 +82,6 @@ MOVED = {
     "kernels.fp8.ladder": "rocm_guide.kernels.fp8_ladder",
     "kernels.fp8.rmsnorm": "rocm_guide.kernels.rmsnorm_fp8",
     "kernels.fp8.swiglu": "rocm_guide.kernels.swiglu_fp8",
-    "kernels.gemm.multiply_reduce": "rocm_guide.kernels.gemm_multiply_reduce",
     "kernels.gemm.skinny": "rocm_guide.kernels.gemm_skinny",
     "kernels.gemm.split_k": "rocm_guide.kernels.gemm_split_k",
     "kernels.gemm.stream_k": "rocm_guide.kernels.gemm_stream_k",
