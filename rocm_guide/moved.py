@@ -89,6 +89,8 @@ MOVED = {
     "kernels.int8": "rocm_guide.kernels.int8_gemm",
     "kernels.int8.operators": "rocm_guide.kernels.int8_gemm",
     "kernels.int8.reference": "rocm_guide.kernels.int8_gemm",
+    "kernels.resource_table": "course.resource_table",
+    "kernels.table_measure": "course.table_measure",
     "measure": "rocm_guide.observe.predict",
     "memory": "rocm_guide.models",
     "memory.planner": "rocm_guide.models.memory_planner",

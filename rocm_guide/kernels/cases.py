@@ -2,7 +2,7 @@
 """The launches that the resource table compiles for MI300X.
 
 ``softmax_cases`` holds those of the file ``softmax``. Each case is a label and a function without arguments that
-launches; :mod:`rocm_guide.kernels.resource_table` calls both in a dry run, where tensors take no memory.
+launches; :mod:`course.resource_table` calls both in a dry run, where tensors take no memory.
 """
 
 from __future__ import annotations

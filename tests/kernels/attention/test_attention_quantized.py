@@ -245,7 +245,7 @@ def test_refusals():
 
 def test_gfx942():
     """int8 and fp8 MFMA of 16x16, no spills, 2 waves per SIMD; the rows are compiled again by test_kernel_table.py."""
-    from rocm_guide.kernels.resource_table import read_rows
+    from course.resource_table import read_rows
 
     rows = [r for r in read_rows()[1] if r.case.startswith("attention_fp8:")]
     assert len(rows) == sum(1 for _ in attention_fp8_cases())

@@ -11,9 +11,9 @@ import math
 import pytest
 
 from cdna.dry_run.driver import dry_run
+from course.resource_table import read_rows
 from rocm_guide.kernels.cases import gemm_skinny_cases, gemm_stream_k_cases
 from rocm_guide.kernels.gemm_skinny import SHAPES
-from rocm_guide.kernels.resource_table import read_rows
 
 MODULES = ("gemm", "gemm_split_k", "gemm_stream_k", "gemm_skinny")
 ROWS = read_rows()[1]
