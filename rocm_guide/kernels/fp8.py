@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["FP8", "decode_fp8", "encode_fp8", "fp8_dtype", "fp8_here"]
+__all__ = ["FP8", "decode_fp8", "encode_fp8", "fp8_dtype", "fp8_format"]
 
 
 class Fp8Format(NamedTuple):
@@ -69,19 +69,6 @@ def fp8_format(kind: str, arch: str) -> Fp8Format:
         raise ValueError(f"fp8 kind {kind!r}: give 'e4m3' or 'e5m2'; the architecture decides its form")
     fnuz = arch in ("gfx940", "gfx941", "gfx942")
     return FP8[f"{kind}fnuz" if fnuz else {"e4m3": "e4m3fn", "e5m2": "e5m2"}[kind]]
-
-
-def fp8_here(kind: str = "e4m3") -> Fp8Format:
-    """Return the form of ``kind`` to use here: the GPU's, or OCP without one (Triton's interpreter takes both).
-
-    What asks only whether this is ROCm gets MI355X wrong, and what asks only whether there is a GPU gets MI300X wrong.
-
-    Raises:
-        ValueError: another kind.
-    """
-    if not (torch.cuda.is_available() and torch.version.hip):
-        return fp8_format(kind, "sm_90")
-    return fp8_format(kind, str(torch.cuda.get_device_properties("cuda").gcnArchName).split(":")[0])
 
 
 def fp8_dtype(fmt: Fp8Format) -> torch.dtype:

@@ -142,7 +142,7 @@ assert torch.allclose(y, wanted, atol=1e-5) and torch.allclose(dx, dx_wanted, at
 x = torch.randn(1, 2, 20, 40)
 codes, s = file.quantize_heads(x, torch.int8)
 y, _ = file.attention_quantized(codes, codes, codes, q_scale=s, k_scale=s, v_scale=s)
-wide = file.dequantize_heads(codes, s, torch.float32)
+wide = file.dequantize_heads(codes, s).float()
 assert torch.allclose(y.float(), torch.nn.functional.scaled_dot_product_attention(wide, wide, wide), atol=3e-3)
 """,
     "decode": """
