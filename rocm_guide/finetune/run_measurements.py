@@ -15,7 +15,7 @@ import torch
 from rocm_guide.common.device import accelerator, clock
 from rocm_guide.models.evaluation import answer
 from rocm_guide.quantize.held_out import completion_loss, held_out_rows
-from rocm_guide.quantize.scores import model_bytes
+from rocm_guide.quantize.scores import model_bytes, weight_bytes
 
 __all__ = ["held_out_pairs", "held_out_prompts", "measure_stage"]
 
@@ -43,20 +43,20 @@ def held_out_prompts(rows: Any, tokenizer: Any, most: int = 8) -> list[str]:
     return [prompt or answer[:200] for prompt, answer in held_out_pairs(rows, tokenizer, most)]
 
 
-def word_for_word(model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tuple[float | None, list[str]]:
-    """Return the share of exactly right answers, and the answers; (None, []) where the right ones are long."""
+def word_for_word(model: Any, tokenizer: Any, rows: Sequence[Mapping[str, str]]) -> float | None:
+    """Return the share of exactly right answers to rows with prompt and completion; None where those are long."""
     special = set(tokenizer.all_special_tokens)
     wanted = []
-    for _, completion in pairs:
-        text = completion
+    for row in rows:
+        text = row["completion"]
         for token in special:
             text = text.replace(token, "")
         wanted.append(text.strip())
     lengths = [len(tokenizer(w, add_special_tokens=False).input_ids) for w in wanted]
-    if not all(p for p, _ in pairs) or statistics.quantiles([*lengths, lengths[-1]], n=10)[-1] > _SHORT:
-        return None, []
-    given = answer(model, tokenizer, [p for p, _ in pairs], batch=64)
-    return sum(g == w for g, w in zip(given, wanted, strict=True)) / len(wanted), given
+    if not all(row["prompt"] for row in rows) or statistics.quantiles([*lengths, lengths[-1]], n=10)[-1] > _SHORT:
+        return None
+    given = answer(model, tokenizer, [row["prompt"] for row in rows], batch=64)
+    return sum(g == w for g, w in zip(given, wanted, strict=True)) / len(wanted)
 
 
 def speeds(model: Any, *, prompt: int = _PREFILL, new: int = _DECODED, runs: int = 3) -> dict[str, float]:
@@ -92,15 +92,6 @@ def speeds(model: Any, *, prompt: int = _PREFILL, new: int = _DECODED, runs: int
     }
 
 
-def weight_bytes(folder: str | Path) -> int:
-    """Return the bytes of the weight files in a folder.
-
-    >>> weight_bytes("no-such-folder")
-    0
-    """
-    return sum(p.stat().st_size for p in Path(folder).glob("*") if p.suffix in (".safetensors", ".bin"))
-
-
 def measure_stage(
     model: Any,
     tokenizer: Any,
@@ -120,13 +111,13 @@ def measure_stage(
     Raises:
         GuideError: nothing to judge, or a data set with unknown columns.
     """
-    pairs = held_out_pairs(rows, tokenizer, most)
-    loss = completion_loss(model, tokenizer, [{"prompt": p, "completion": c} for p, c in pairs])
-    exact, _ = word_for_word(model, tokenizer, pairs)
-    three = pairs[:: max(1, len(pairs) // 3)][:3]
-    prompts = [p or c[:80] for p, c in three]
+    judged = held_out_rows(rows, tokenizer, most)
+    loss = completion_loss(model, tokenizer, judged)
+    exact = word_for_word(model, tokenizer, judged)
+    three = judged[:: max(1, len(judged) // 3)][:3]
+    prompts = [row["prompt"] or row["completion"][:80] for row in three]
     texts = answer(model, tokenizer, prompts, new_tokens=32, batch=len(prompts))
-    held_out = {"rows": len(pairs), "loss": loss, "perplexity": math.exp(min(loss, 80.0)), "exact_match": exact}
+    held_out = {"rows": len(judged), "loss": loss, "perplexity": math.exp(min(loss, 80.0)), "exact_match": exact}
     size: Mapping[str, Any] = {
         "disk_bytes": weight_bytes(folder) if folder else None,
         "memory_bytes": model_bytes(model),
