@@ -29,7 +29,6 @@ class Fp8Format(NamedTuple):
         nan_code: the byte that conversions write for NaN.
         infinity_code: the byte of +infinity; None where the format has none.
         fnuz: True for the forms of MI300X.
-        triton: the name in triton.language.
     """
 
     name: str
@@ -41,17 +40,16 @@ class Fp8Format(NamedTuple):
     nan_code: int
     infinity_code: int | None
     fnuz: bool
-    triton: str
 
 
 #: The formats by name.
 FP8 = {
     f.name: f
     for f in (
-        Fp8Format("e4m3fn", 4, 3, 7, 448.0, 0x7E, 0x7F, None, False, "float8e4nv"),
-        Fp8Format("e4m3fnuz", 4, 3, 8, 240.0, 0x7F, 0x80, None, True, "float8e4b8"),
-        Fp8Format("e5m2", 5, 2, 15, 57344.0, 0x7B, 0x7F, 0x7C, False, "float8e5"),
-        Fp8Format("e5m2fnuz", 5, 2, 16, 57344.0, 0x7F, 0x80, None, True, "float8e5b16"),
+        Fp8Format("e4m3fn", 4, 3, 7, 448.0, 0x7E, 0x7F, None, False),
+        Fp8Format("e4m3fnuz", 4, 3, 8, 240.0, 0x7F, 0x80, None, True),
+        Fp8Format("e5m2", 5, 2, 15, 57344.0, 0x7B, 0x7F, 0x7C, False),
+        Fp8Format("e5m2fnuz", 5, 2, 16, 57344.0, 0x7F, 0x80, None, True),
     )
 }
 
