@@ -104,7 +104,17 @@ def liger(name: str) -> Any:
 def cases() -> Iterator[Case]:
     """(name, ways, tensors) of every wrapper."""
 
-    from rocm_guide.kernels import api, layer_norm, rms_norm, softmax
+    from rocm_guide.kernels import (
+        api,
+        gemm,
+        gemm_skinny,
+        gemm_split_k,
+        layer_norm,
+        rms_norm,
+        rmsnorm_fp8,
+        softmax,
+        swiglu_fp8,
+    )
     from rocm_guide.kernels.api import attention, attention_decode
 
     def new(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -124,6 +134,32 @@ def cases() -> Iterator[Case]:
     )
     yield "rms_norm", {"ours": api.rms_norm, "plain file": rms_norm.rms_norm, "torch eager": norm}, (x, w)
     yield "layer_norm", {"ours": api.layer_norm, "plain file": layer_norm.layer_norm, "torch eager": layer}, (x, w, b)
+    for name, file in (("rmsnorm_fp8", rmsnorm_fp8), ("swiglu_fp8", swiglu_fp8)):
+        rows = (x, x.clone(), w) if name == "rmsnorm_fp8" else (x,)
+        both = {"ours": getattr(api, name), "plain file": getattr(file, name)}
+        yield f"{name}, a scale per row", both, rows
+        yield f"{name}, one scale", {way: lambda *t, f=f: f(*t, 0.05) for way, f in both.items()}, rows
+    square = new(256, 256)
+    products = {"ours": api.gemm, "plain file": gemm.gemm, "torch eager": torch.mm}
+    yield "gemm", products, (square, square.clone())
+    larger = new(1024, 1024)  # on NVIDIA it takes descriptors
+    yield "gemm, 1024 cubed", products, (larger, larger.clone())
+    products = {"ours": api.gemm_split_k, "plain file": gemm_split_k.gemm_split_k}
+    yield "gemm_split_k", products | {"torch eager": torch.mm}, (square, square.clone())
+    # Two launches: it is told to split where it would not.
+    four = {way: partial(f, split=4) for way, f in products.items()}
+    yield "gemm_split_k, 4 parts", four | {"torch eager": torch.mm}, (square, square.clone())
+    weight, rows = new(1024, 1024), new(16, 1024)
+    products = {"ours": api.gemm_skinny, "plain file": gemm_skinny.gemm_skinny}
+    eights = tuple(t.to(torch.float8_e4m3fn) for t in (rows, weight)) if torch.version.hip is None else ()
+    if eights:
+        one = torch.ones((), device="cuda")
+
+        def scaled(x, w):
+            return torch._scaled_mm(x, w.T, one, one, out_dtype=torch.bfloat16)
+
+        yield "gemm_skinny, fp8", products | {"torch eager": scaled}, eights
+    yield "gemm_skinny, bf16", products | {"torch eager": F.linear}, (rows, weight)
     q, k = new(1, 8, 128, 128), new(1, 8, 128, 128)
     theirs = partial(F.scaled_dot_product_attention, is_causal=True)
     yield "attention", {"ours": partial(attention, causal=True), "torch eager": theirs}, (q, k, k.clone())
@@ -151,7 +187,12 @@ def modes(function: Callable[..., Any], tensors: tuple[Any, ...], trained: bool)
 def calls_of(name: str, ways: dict[str, Any], tensors: tuple[Any, ...], failed: list[str]) -> dict[Any, Any]:
     """(way, mode) -> a call that works."""
     ways, found = dict(ways), {}
-    if "torch eager" in ways:
+    few = name in (
+        "gemm_split_k",
+        "gemm_split_k, 4 parts",
+        "gemm_skinny, bf16",
+    )  # compiling takes seconds each
+    if "torch eager" in ways and not few:
         ways["torch.compile"] = torch.compile(lambda *t, f=ways["torch eager"]: f(*t), dynamic=False)
     if name in ("softmax", "rms_norm", "layer_norm"):
         ways["Liger"] = lambda *t: liger(name)(*t)

@@ -7,10 +7,12 @@ allocates the same and launches the same compiled kernels on its own addresses. 
 ``forward`` and ``backward`` of the wrapper's ``torch.autograd.Function``.
 
 The kind of a call is what a wrapper's checks and choices can depend on: type, shape, strides, device and alignment of
-every tensor, every other argument with its type, the current GPU, and who wants a gradient. A call of a new kind runs
-the wrapper, so nothing that it refuses passes because a good call came before. Always run plainly are: tensors that are
-not on a GPU, a tracer, a transform or a mode of PyTorch at work, somebody who listens to launches, and a wrapper that
-does more than allocate and launch (a copy, a sum, memory that is neither an argument's nor its own).
+every tensor, every other argument with its type, the current GPU, and who wants a gradient. A float may differ from
+call to call (a scale, a factor): what the wrapper asks of it and computes of it is recorded, see
+:mod:`rocm_guide.kernels.floats`, and the next float is asked the same first. A call of a new kind runs the wrapper, so
+nothing that it refuses passes because a good call came before. Always run plainly are: tensors that are not on a GPU, a
+tracer, a transform or a mode of PyTorch at work, somebody who listens to launches, and a wrapper that does more than
+allocate and launch (a copy, a sum, memory that is neither an argument's nor its own).
 
 With a gradient the floor is autograd's own: forward and backward through a Function that saves two tensors, allocates
 and launches nothing take 3.2 times as long as one plain launch (torch 2.13, Triton 3.9, drivers that do nothing).
@@ -30,10 +32,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton import knobs
 from triton.runtime.jit import JITFunction
 
+from rocm_guide.kernels.floats import Number, of_floats
+
 __all__ = ["fast"]
 
-#: Kinds of calls that are remembered for each wrapper; then all are forgotten.
-MOST_KINDS = 4096
+#: Kinds of calls that are remembered for each wrapper; then all are forgotten. Of one kind, floats of so many sorts.
+MOST_KINDS, MOST_SORTS = 4096, 8
 #: Arguments other than tensors that may be part of a kind: they cannot change while they keep their identity.
 VALUES = frozenset({int, float, bool, str, type(None), torch.dtype})
 #: Operations that make a tensor: of memory that nobody has written, or filled. Those that look at memory otherwise.
@@ -49,13 +53,13 @@ allocate: Callable[..., torch.Tensor] = torch._C._dynamo.guards._empty_strided_c
 _lock = threading.RLock()
 
 
-def kind_of(values: Sequence[Any]) -> tuple[list[Any], list[int], list[bool]] | None:
-    """Return (what makes up a call's kind, the tensors' addresses, which want a gradient); None: plainly.
+def kind_of(values: Sequence[Any]) -> tuple[list[Any], list[float], list[int], list[bool]] | None:
+    """Return (what makes up a call's kind, its floats, the tensors' addresses, which want a gradient); None: plainly.
 
     Addresses and wishes are by position among ``values``, 0 and False where there is no tensor.
     """
     kind: list[Any] = []
-    addresses, wishes, tensors = [], [], 0
+    floats, addresses, wishes, tensors = [], [], [], 0
     for value in values:
         cls = value.__class__
         if cls is torch.Tensor or cls is torch.nn.Parameter:
@@ -68,7 +72,8 @@ def kind_of(values: Sequence[Any]) -> tuple[list[Any], list[int], list[bool]] | 
             tensors += 1
             continue
         if cls is float:
-            kind += (cls, value or str(value))  # 0.0 == -0.0, but a wrapper may tell them apart
+            kind.append(float)
+            floats.append(value)
         elif cls in VALUES or (isinstance(value, tuple) and all(v.__class__ in VALUES for v in value)):
             kind += (cls, value)  # 1 == True, but what takes one may refuse the other
         else:
@@ -76,7 +81,7 @@ def kind_of(values: Sequence[Any]) -> tuple[list[Any], list[int], list[bool]] | 
         addresses.append(0)
         wishes.append(False)
     kind.append(current_device())
-    return (kind, addresses, wishes) if tensors else None
+    return (kind, floats, addresses, wishes) if tensors else None
 
 
 def call_of(compiled: Any, grid: tuple[int, ...]) -> Callable[..., None]:
@@ -170,7 +175,10 @@ class Recorder(TorchDispatchMode):
         real, recorder = self.real, self
 
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-            compiled = real(kernel, *args, grid=grid, warmup=warmup, **options)
+            plain, named = (
+                [v.value if type(v) is Number else v for v in values] for values in (args, options.values())
+            )
+            compiled = real(kernel, *plain, grid=grid, warmup=warmup, **dict(zip(options, named, strict=True)))
             if threading.get_ident() == recorder.thread and not warmup:
                 parameters = inspect.signature(kernel.fn).parameters
                 names = list(parameters)
@@ -192,10 +200,12 @@ class Recorder(TorchDispatchMode):
 class Recipe:
     """What a call of some kind allocates and launches, and which of that it returns. It holds no tensors."""
 
-    __slots__ = ("device", "forms", "kernels", "many", "results", "steps")
+    __slots__ = ("device", "forms", "kernels", "many", "numbers", "results", "steps")
 
-    def __init__(self, noted: Recorder, given: Sequence[Any], result: Any) -> None:
+    def __init__(self, noted: Recorder, given: Sequence[Any], result: Any, asked: Sequence[str] = ()) -> None:
         """Read it off ``noted``, a call with the tensors ``given`` (and other values) that returned ``result``.
+
+        ``asked``: what the wrapper asked of its floats.
 
         Raises:
             LookupError: such a call cannot be repeated.
@@ -212,19 +222,25 @@ class Recipe:
         self.device = next(t for t in tensors if t is not None).device.index
         self.forms = [(form_of(t), fill) for t, fill in zip(noted.made, noted.fills, strict=True)]
         self.kernels, self.steps = [kernel for kernel, *_ in noted.launches], []
+        texts: list[str] = []
         for _, compiled, grid, values in noted.launches:
             if not hasattr(compiled, "packed_metadata") or not from_triton(compiled.run):
                 raise LookupError("a tool stands between Triton and the GPU")
             launched = {i: v for i, v in enumerate(values) if isinstance(v, torch.Tensor)}
             roles = [(i, places[v.data_ptr()]) for i, v in launched.items()]
-            fixed = [None if i in launched else v for i, v in enumerate(values)]
+            computed = [i for i, v in enumerate(values) if type(v) is Number]
+            sums = [(i, len(texts) + n) for n, i in enumerate(computed)]
+            texts += [values[i].text for i in computed]
+            fixed = [None if i in launched or i in computed else v for i, v in enumerate(values)]
             # A tuple of whole numbers is a constant of the kernel; another, or a descriptor, may hold a tensor.
             odd = [v for v in fixed if isinstance(v, tuple | list) and not all(isinstance(x, int) for x in v)]
             if odd or any(hasattr(v, "base") for v in fixed):
                 raise LookupError("an argument that may hold a tensor")
             if compiled.metadata.target.backend == "hip" and not is_small(list(launched.values())):
                 raise LookupError("of memory below 2 GiB AMD's compiler makes another kernel")
-            self.steps.append((call_of(compiled, grid), fixed, roles))
+            self.steps.append((call_of(compiled, grid), fixed, roles, sums))
+        #: Of a call's floats: the numbers that its launches get; None where the wrapper would have done otherwise.
+        self.numbers = of_floats(sum(v.__class__ is float for v in given), texts, asked)
         self.many = isinstance(result, tuple)
         #: Which of the arguments, and of what was allocated, is returned, in order, and how it is seen; None is None.
         self.results: list[tuple[int, Any] | None] = []
@@ -240,15 +256,17 @@ class Recipe:
             whole = form_of(one) == form_of(tensors[at])
             self.results.append((at, None if whole else (one.shape, one.stride(), one.storage_offset())))
 
-    def run(self, addresses: Sequence[int]) -> list[torch.Tensor]:
+    def run(self, addresses: Sequence[int], numbers: Sequence[float] = ()) -> list[torch.Tensor]:
         """Allocate and launch for tensors at these addresses; return what was allocated."""
         fresh = [allocate(*form) if fill is None else fill() for form, fill in self.forms]
         all_addresses = [*addresses, *(t.data_ptr() for t in fresh)]
         stream = stream_of(self.device)
-        for call, fixed, roles in self.steps:
+        for call, fixed, roles, sums in self.steps:
             values = fixed.copy()
             for at, place in roles:
                 values[at] = all_addresses[place]
+            for at, place in sums:
+                values[at] = numbers[place]
             call(stream, *values)
         return fresh
 
@@ -269,13 +287,13 @@ class Recipe:
 
 
 def record(
-    function: Callable[..., Any], args: Sequence[Any], options: dict[str, Any], given: Sequence[Any]
+    function: Callable[..., Any], args: Sequence[Any], options: dict[str, Any], given: Sequence[Any], asked: Any = ()
 ) -> tuple[Any, Recipe | None, list[torch.Tensor]]:
     """Call ``function``; return what it returns, how to do it again (None: it cannot be), and what it allocated."""
     with Recorder() as noted:
         result = function(*args, **options)
     try:
-        return result, Recipe(noted, given, result), noted.made
+        return result, Recipe(noted, given, result, asked), noted.made
     except Exception:  # noqa: BLE001 - whatever is odd about it: the call has been made, and will not be repeated
         return result, None, []
 
@@ -341,7 +359,7 @@ def repeated(function: Any) -> Callable[..., Any]:
                 saved = ctx.saved_tensors
                 found = kind_of(gradients) if addresses_of(saved) == ctx.at else None
             if found is not None:
-                key, addresses, given = tuple(found[0]), [*ctx.at, *found[1]], (*saved, *gradients)
+                key, addresses, given = tuple(found[0]), [*ctx.at, *found[2]], (*saved, *gradients)
                 if key not in kind.backward and are_apart(addresses):
                     result, kind.backward[key], _ = record(function.backward, (ctx, *gradients), {}, given)
                     return *as_tuple(result), None, None
@@ -371,7 +389,7 @@ def fast(wrapper: Callable[..., Any], function: Any = None) -> Callable[..., Any
     parameters = inspect.signature(wrapper).parameters
     names, defaults, missing = list(parameters), [p.default for p in parameters.values()], inspect.Parameter.empty
     in_order = sum(p.kind is not p.KEYWORD_ONLY for p in parameters.values())
-    recipes: dict[tuple[Any, ...], Recipe | None] = {}
+    recipes: dict[tuple[Any, ...], list[Recipe | None]] = {}
     kinds: dict[tuple[Any, ...], Kind] = {}
     apply = None if function is None else repeated(function)
     outside = torch._disable_dynamo(wrapper)  # torch.compiler.disable would import the compiler, which takes seconds
@@ -386,6 +404,18 @@ def fast(wrapper: Callable[..., Any], function: Any = None) -> Callable[..., Any
         # Not "in", which would ask every tensor whether it is equal.
         return None if len(args) > in_order or any(v is missing for v in values) else values
 
+    def first(values: list[Any], known: list[Recipe | None]) -> Any:
+        """Run the wrapper and keep how to repeat it."""
+        asked: list[str] = []
+        floats = [i for i, value in enumerate(values) if value.__class__ is float]
+        given = list(values)
+        for n, i in enumerate(floats):
+            given[i] = Number(f"f{n}", values[i], asked)
+        options = dict(zip(names[in_order:], given[in_order:], strict=True))
+        result, recipe, _ = record(wrapper, given[:in_order], options, values, asked)
+        known.append(recipe)
+        return result
+
     @functools.wraps(wrapper)
     def call(*args: Any, **options: Any) -> Any:
         if torch.compiler.is_compiling():  # which breaks its graph here, and looks no further
@@ -397,9 +427,10 @@ def fast(wrapper: Callable[..., Any], function: Any = None) -> Callable[..., Any
             found = None
         if values is None or found is None:
             return wrapper(*args, **options)
-        key, addresses, wishes = found
+        key, floats, addresses, wishes = found
         if apply is not None and torch.is_grad_enabled() and True in wishes:
-            kind = kinds.get(whole := (*key, *wishes))
+            # 0.0 == -0.0, but a wrapper may tell them apart.
+            kind = kinds.get(whole := (*key, *(f or str(f) for f in floats), *wishes))
             if kind is None and are_apart(addresses):
                 forget_many(kinds)
                 result = apply(*values, kind := Kind(), addresses)
@@ -408,15 +439,21 @@ def fast(wrapper: Callable[..., Any], function: Any = None) -> Callable[..., Any
             if kind is None or kind.plain or (kind.forward and kind.forward.is_watched()):
                 return wrapper(*args, **options)
             return apply(*values, kind, addresses)
-        whole = tuple(key)
-        recipe = recipes.get(whole)
-        if recipe is not None and not recipe.is_watched():
-            return recipe.pick(values, recipe.run(addresses))
-        if whole in recipes or not are_apart(addresses):
+        known = recipes.get(whole := tuple(key), [])
+        for recipe in known:
+            if recipe is None or recipe.is_watched():
+                return wrapper(*args, **options)
+            numbers = recipe.numbers(*floats)
+            if numbers is not None:
+                return recipe.pick(values, recipe.run(addresses, numbers))
+        if len(known) >= MOST_SORTS or not are_apart(addresses):
             return wrapper(*args, **options)
         forget_many(recipes)
-        by_name = dict(zip(names[in_order:], values[in_order:], strict=True))
-        result, recipes[whole], _ = record(wrapper, values[:in_order], by_name, values)
+        try:
+            result = first(values, known)
+        except Exception:  # noqa: BLE001 - a refusal, or what takes no Number: the wrapper says which
+            return wrapper(*args, **options)
+        recipes[whole] = known
         return result
 
     call.known = (recipes, kinds)  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ from rocm_guide.quantize.held_out import drift, perplexity
 #: Tokens of an answer that are timed: enough for a rate, and a model that unpacks its weights each time stays bearable.
 _TIMED = 8
 
-__all__ = ["case_table", "measure", "model_bytes", "table"]
+__all__ = ["case_table", "measure", "model_bytes", "table", "weight_bytes"]
 
 
 @dataclass(frozen=True)
