@@ -13,7 +13,7 @@ In reading order:
 - ``memory_meter``, ``cpu_time``: Peak memory and processor time of what a notebook starts.
 - ``report``, ``html``, ``gpu_report``: The record of a run, the notebook as a page, the table of runs on GPUs.
 - ``store``: Execute notebooks cleanly on the CPU and keep their outputs in the repository, stamped.
-- ``predict``, ``kernel_table``: What comes with the library and is worked out here: an MI300X's predicted times, and
-  the registers of every kernel.
+- ``kernel_table``: The registers of every kernel on MI300X: the rows of ``resource_table``, which ``table_measure``
+  makes of ``rocm_guide.kernels.cases``.
 - ``count``: Files and lines of every room. ``sbom``: What the course depends on, with licences.
 """

@@ -10,7 +10,7 @@ import typer
 from cdna.cli.options import JSON
 
 if TYPE_CHECKING:
-    from rocm_guide.kernels.resource_table import KernelRow
+    from course.resource_table import KernelRow
 
 __all__ = ["table"]
 
@@ -34,7 +34,7 @@ def table(
 
     import triton
 
-    from rocm_guide.kernels.resource_table import compare_rows, find_module, kernel_modules, read_rows, write_rows
+    from course.resource_table import compare_rows, find_module, kernel_modules, read_rows, write_rows
 
     names = [find_module(name) for name in modules or ()] or kernel_modules()
     here = triton.__version__
@@ -70,7 +70,7 @@ def _measure(names: list[str], fresh: bool) -> list[KernelRow]:
 
     from cdna.cli.output import announced
     from cdna.compiler_key import writable_compiler_cache
-    from rocm_guide.kernels.table_measure import measure_modules
+    from course.table_measure import measure_modules
 
     console = Console(stderr=True)
     columns = (

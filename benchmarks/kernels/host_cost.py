@@ -107,7 +107,6 @@ def cases() -> Iterator[Case]:
     from rocm_guide.kernels import (
         api,
         gemm,
-        gemm_multiply_reduce,
         gemm_skinny,
         gemm_split_k,
         layer_norm,
@@ -150,8 +149,6 @@ def cases() -> Iterator[Case]:
     # Two launches: it is told to split where it would not.
     four = {way: partial(f, split=4) for way, f in products.items()}
     yield "gemm_split_k, 4 parts", four | {"torch eager": torch.mm}, (square, square.clone())
-    products = {"ours": api.gemm_multiply_reduce, "plain file": gemm_multiply_reduce.gemm_multiply_reduce}
-    yield "gemm_multiply_reduce", products | {"torch eager": torch.mm}, (square[:4], square.clone())
     weight, rows = new(1024, 1024), new(16, 1024)
     products = {"ours": api.gemm_skinny, "plain file": gemm_skinny.gemm_skinny}
     eights = tuple(t.to(torch.float8_e4m3fn) for t in (rows, weight)) if torch.version.hip is None else ()
@@ -193,7 +190,6 @@ def calls_of(name: str, ways: dict[str, Any], tensors: tuple[Any, ...], failed: 
     few = name in (
         "gemm_split_k",
         "gemm_split_k, 4 parts",
-        "gemm_multiply_reduce",
         "gemm_skinny, bf16",
     )  # compiling takes seconds each
     if "torch eager" in ways and not few:

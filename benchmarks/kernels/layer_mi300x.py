@@ -30,6 +30,7 @@ from benchmarks.kernels.peers_mi300x import RESULTS as PEERS
 from cdna.dry_run import dry_run
 from cdna.predict.achieved import likely, product_time
 from cdna.predict.specs import gpu
+from course.table_measure import compiled_sources, digest_of
 from rocm_guide.common.base import write_text
 from rocm_guide.kernels.attention import TILES, attention_forward
 from rocm_guide.kernels.decode import DECODE_CONFIGS, attention_decode
@@ -37,7 +38,6 @@ from rocm_guide.kernels.experts import experts, pick_expert_tile, sort_by_expert
 from rocm_guide.kernels.mla_decode import MLA_CONFIGS, mla_decode
 from rocm_guide.kernels.mla_prefill import MLA_PREFILL_CONFIGS, mla_attention
 from rocm_guide.kernels.rms_norm import rms_norm_forward
-from rocm_guide.kernels.table_measure import compiled_sources, digest_of
 from rocm_guide.observe.predict import predict_launches
 
 RESULTS = PEERS.with_name("layer_mi300x.json")

@@ -43,9 +43,9 @@ from cdna.run.launches import executed_on_gfx942
 from cdna.step.state import Recording
 from cdna.step.steady import events_of
 from cdna.step.timeline import timeline
+from course.table_measure import compiled_sources, digest_of
 from rocm_guide.common.base import write_text
 from rocm_guide.common.plots import PALETTE, house_style
-from rocm_guide.kernels.table_measure import compiled_sources, digest_of
 from rocm_guide.observe.predict import L2_BYTES, launches_of, makespan, with_memory
 from rocm_guide.tune.compilation.inductor import extract_kernels, inductor_code, load_kernel
 

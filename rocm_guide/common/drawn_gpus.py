@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Pictures of a GPU drawn from its specification: a wave and its registers, a compute unit, dies and memory.
 
-The numbers come from :mod:`cdna.predict.specs`; nothing is to
-scale.
+The numbers come from :mod:`cdna.predict.specs`; nothing is to scale.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from typing import Any
 from rocm_guide.common.base import GuideError, shown
 from rocm_guide.common.device import accelerator, free_memory, pick_dtype
 from rocm_guide.finetune.job import adapter_size
-from rocm_guide.finetune.run_measurements import LOGITS_AT_ONCE
 from rocm_guide.models.columns import is_chat, kind_of
 from rocm_guide.models.layer import SizesError
 from rocm_guide.models.load import load_data, load_tokenizer, meta_model
@@ -18,6 +17,7 @@ from rocm_guide.models.memory_planner import FRAGMENTED, fit, trains
 from rocm_guide.models.sizes import Sizes, sizes_of
 from rocm_guide.models.sources import config_fields
 from rocm_guide.models.work import Workload
+from rocm_guide.quantize.held_out import LOGITS_AT_ONCE
 
 __all__ = ["check_job", "usual_group"]
 

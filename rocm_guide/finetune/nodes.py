@@ -43,6 +43,7 @@ class LaunchError(GuideError):
 
 
 def _node_range(nodes: str) -> tuple[int, int]:
+    """Return the least and the most machines."""
     found = _NODES.fullmatch(nodes)
     low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
     if not 1 <= low <= high <= 100_000:
@@ -56,28 +57,49 @@ def _replaced(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def fill_in(
+#: Files that can be submitted, by the word that `rocm-guide launch` takes.
+LAUNCH_FILES = {
+    "torchrun": "launch_torchrun.sh",
+    "slurm": "launch_slurm.sbatch",
+    "accelerate": "launch_accelerate_fsdp.yaml",
+}
+
+
+def launch_file(
     kind: str,
-    text: str,
     *,
     nodes: str | None = None,
     gpus: int | None = None,
     time: str | None = None,
     program: Sequence[str] = (),
 ) -> str:
-    """Return the launch file ``text`` of this ``kind`` with what is given in place of what stands there.
+    """Return a launch file: ``torchrun`` (run it on every machine), ``slurm`` (submit it), ``accelerate`` (YAML).
+
+    It is the file as it ships, with what is given in place of what stands there.
 
     Args:
         nodes: machines: "2"; for torchrun also least and most, "1:2".
+        gpus: of each machine.
         time: Slurm's time limit, ``HH:MM:SS`` or ``D-HH:MM:SS``, not zero.
         program: what each process runs instead of the course's own: ``["train.py", "--lr", "1e-4"]``.
 
     Raises:
-        LaunchError: a value that cannot be, or one that this kind of file has no place for.
+        LaunchError: another kind, a value that cannot be, or one that this kind of file has no place for.
 
-    >>> fill_in("slurm", "#SBATCH --time=04:00:00", time="1-00:00:00")
-    '#SBATCH --time=1-00:00:00'
+    >>> launch_file("slurm").splitlines()[0]
+    '#!/bin/bash'
+    >>> "#SBATCH --time=1-00:00:00" in launch_file("slurm", time="1-00:00:00")
+    True
     """
+    if kind not in LAUNCH_FILES:
+        raise LaunchError(f"{kind!r}: there is no such launch file; choose from {', '.join(LAUNCH_FILES)}")
+    # Spelt out one by one, so that `rocm-guide copy` sees which files belong to this function.
+    if kind == "torchrun":
+        text = files("rocm_guide").joinpath("data", "launch_torchrun.sh").read_text(encoding="utf-8")
+    elif kind == "slurm":
+        text = files("rocm_guide").joinpath("data", "launch_slurm.sbatch").read_text(encoding="utf-8")
+    else:
+        text = files("rocm_guide").joinpath("data", "launch_accelerate_fsdp.yaml").read_text(encoding="utf-8")
     if gpus is not None and not 1 <= gpus <= 1024:
         raise LaunchError(f"gpus={gpus}: each machine has at least one")
     if time is not None:
@@ -139,47 +161,6 @@ def _accelerate(text: str, nodes: str | None, low: int, high: int, gpus: int | N
     return _replaced(text, _OWN_ACCELERATE, own) if own else text
 
 
-#: Files that can be submitted, by the word that `rocm-guide launch` takes.
-LAUNCH_FILES = {
-    "torchrun": "launch_torchrun.sh",
-    "slurm": "launch_slurm.sbatch",
-    "accelerate": "launch_accelerate_fsdp.yaml",
-}
-
-
-def launch_file(
-    kind: str,
-    *,
-    nodes: str | None = None,
-    gpus: int | None = None,
-    time: str | None = None,
-    program: Sequence[str] = (),
-) -> str:
-    """Return a launch file: ``torchrun`` (run it on every machine), ``slurm`` (submit it), ``accelerate`` (YAML).
-
-    The options are those of :func:`~rocm_guide.finetune.nodes.fill_in`; the file as it ships if there is
-    none.
-
-    Raises:
-        LaunchError: another kind, or an option that cannot be.
-
-    >>> launch_file("slurm").splitlines()[0]
-    '#!/bin/bash'
-    """
-    if kind not in LAUNCH_FILES:
-        raise LaunchError(f"{kind!r}: there is no such launch file; choose from {', '.join(LAUNCH_FILES)}")
-    # Spelt out one by one, so that `rocm-guide copy` sees which files belong to this function.
-    if kind == "torchrun":
-        text = files("rocm_guide").joinpath("data", "launch_torchrun.sh").read_text(encoding="utf-8")
-    elif kind == "slurm":
-        text = files("rocm_guide").joinpath("data", "launch_slurm.sbatch").read_text(encoding="utf-8")
-    else:
-        text = files("rocm_guide").joinpath("data", "launch_accelerate_fsdp.yaml").read_text(encoding="utf-8")
-    if nodes is None and gpus is None and time is None and not program:
-        return text
-    return fill_in(kind, text, nodes=nodes, gpus=gpus, time=time, program=program)
-
-
 def free_port() -> int:
     """Return a TCP port of this machine that nobody listens on now.
 
@@ -216,9 +197,7 @@ def agent_command(
     >>> agent_command(["train.py"], nodes="2:4", processes=8, host="node01")[-2:]
     ['--rdzv-conf=last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=5', 'train.py']
     """
-    low, _, high = nodes.partition(":")
-    if not (low.isdigit() and (high or low).isdigit() and 1 <= int(low) <= int(high or low)):
-        raise LaunchError(f"nodes={nodes!r}: give a number as '2', or least and most as '1:2'")
+    _node_range(nodes)
     if processes < 1:
         raise LaunchError(f"processes={processes}: at least one on each machine")
     local = ["--local-addr=127.0.0.1"] if host in ("127.0.0.1", "localhost") else []
@@ -326,7 +305,7 @@ def start_node(command: Sequence[str], log: str | Path, gpus: Sequence[int] | No
         return LocalNode(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env), log)
 
 
-def wait_for(condition: Callable[[], bool], *, what: str, timeout: float = 1200, every: float = 0.05) -> float:
+def wait_for(condition: Callable[[], bool], *, what: str, timeout: float = 1200) -> float:
     """Wait until ``condition()`` is true; return the seconds that it took.
 
     Raises:
@@ -339,7 +318,7 @@ def wait_for(condition: Callable[[], bool], *, what: str, timeout: float = 1200,
     while not condition():
         if time.perf_counter() - began > timeout:
             raise LaunchError(f"waited {timeout:g} s for {what} in vain; read the logs of the agents")
-        time.sleep(every)
+        time.sleep(0.05)
     return time.perf_counter() - began
 
 

@@ -13,20 +13,15 @@ from typing import Any
 import torch
 
 from rocm_guide.common.device import accelerator, clock
-from rocm_guide.finetune.passport import RunError
 from rocm_guide.models.evaluation import answer
-from rocm_guide.quantize.held_out import held_out_rows
-from rocm_guide.quantize.scores import model_bytes
+from rocm_guide.quantize.held_out import completion_loss, held_out_rows
+from rocm_guide.quantize.scores import model_bytes, weight_bytes
 
 __all__ = ["held_out_pairs", "held_out_prompts", "measure_stage"]
 
 #: Answers of at most so many tokens are compared word for word; longer ones have many right forms.
 _SHORT = 16
 _PREFILL, _DECODED = 512, 16
-#: Tokens that are computed at once, padding included.
-_AT_ONCE = 4096
-#: Numbers of the vocabulary's logits that are computed at once: 256 MiB in float32.
-LOGITS_AT_ONCE = 2**26
 
 
 def held_out_pairs(rows: Any, tokenizer: Any, most: int = 64) -> list[tuple[str, str]]:
@@ -48,94 +43,20 @@ def held_out_prompts(rows: Any, tokenizer: Any, most: int = 8) -> list[str]:
     return [prompt or answer[:200] for prompt, answer in held_out_pairs(rows, tokenizer, most)]
 
 
-def _encoded(pair: tuple[str, str], tokenizer: Any, longest: int) -> tuple[list[int], int]:
-    """Return the token ids of a pair, and where the completion begins. Of a long one the end is judged."""
-    # Encoded together, as TRL does; the completion begins where that departs from the prompt alone.
-    prompt, ids = tokenizer(pair[0]).input_ids, tokenizer(pair[0] + pair[1]).input_ids
-    start = next((i for i, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b), min(len(prompt), len(ids)))
-    start = max(1, start)
-    cut = max(0, len(ids) - longest)
-    return ids[cut:], max(1, start - cut)
-
-
-def completion_loss(model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, longest: int = 1024) -> float:
-    """Return the mean loss, in nats per token, of the completions; prompts are given, not judged.
-
-    The layers see whole rows; the output layer takes some positions at a time, since the logits of 4,096 tokens over
-    a vocabulary of 262,144 would be 4.3 GB in float32, and as much again in the loss.
-
-    Args:
-        longest: tokens of a sample; of longer ones the end is taken.
-
-    Raises:
-        RunError: nothing to judge.
-    """
-    from rocm_guide.models.course_data import pad_right
-
-    rows = sorted((_encoded(p, tokenizer, longest) for p in pairs), key=lambda r: len(r[0]))
-    loss, count, done = 0.0, 0, 0
-    device = next(model.parameters()).device
-    while done < len(rows):
-        size = 1
-        while done + size < len(rows) and (size + 1) * len(rows[done + size][0]) <= _AT_ONCE:
-            size += 1
-        part = rows[done : done + size]
-        done += size
-        ids = pad_right([ids for ids, _ in part]).to(device)
-        mask = pad_right([[1] * len(ids) for ids, _ in part]).to(device)
-        each = _token_losses(model, ids, mask)
-        place = torch.arange(1, ids.shape[1], device=device)
-        judged = (place >= torch.tensor([s for _, s in part], device=device)[:, None]) & (mask[:, 1:] == 1)
-        loss += each[judged].double().sum().item()
-        count += int(judged.sum())
-    if not count:
-        raise RunError("no held-out row has a completion of a token or more; check the columns of the data set")
-    return loss / count
-
-
-def _token_losses(model: Any, ids: Any, mask: Any) -> Any:
-    """Return the loss of each token but the first, given those before it: (rows, tokens) to (rows, tokens - 1)."""
-
-    def losses(logits: Any, begin: int) -> Any:
-        wanted = ids[:, begin + 1 : begin + 1 + logits.shape[1]]
-        return torch.nn.functional.cross_entropy(logits.transpose(1, 2).float(), wanted, reduction="none")
-
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    last = ids.shape[1] - 1
-    most = max(1, LOGITS_AT_ONCE // (len(ids) * base.config.get_text_config().vocab_size))
-    inputs = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
-    with torch.inference_mode():
-        if most >= last or "logits_to_keep" not in inspect.signature(base.forward).parameters:
-            return losses(model(**inputs).logits[:, :last], 0)
-        # The layers run once. Then the model is asked for some positions at a time, and finds their result at hand; so
-        # whatever a family does to its logits (scaling, capping) is done.
-        layers = base.get_decoder()
-        own, found = vars(layers).get("forward"), layers(**inputs)
-        object.__setattr__(layers, "forward", lambda *_, **__: found)
-        try:
-            places = torch.arange(last, device=ids.device).split(most)
-            pieces = [losses(base(**inputs, logits_to_keep=place).logits, int(place[0])) for place in places]
-            return torch.cat(pieces, 1)
-        finally:
-            object.__delattr__(layers, "forward")
-            if own is not None:
-                object.__setattr__(layers, "forward", own)
-
-
-def word_for_word(model: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tuple[float | None, list[str]]:
-    """Return the share of exactly right answers, and the answers; (None, []) where the right ones are long."""
+def word_for_word(model: Any, tokenizer: Any, rows: Sequence[Mapping[str, str]]) -> float | None:
+    """Return the share of exactly right answers to rows with prompt and completion; None where those are long."""
     special = set(tokenizer.all_special_tokens)
     wanted = []
-    for _, completion in pairs:
-        text = completion
+    for row in rows:
+        text = row["completion"]
         for token in special:
             text = text.replace(token, "")
         wanted.append(text.strip())
     lengths = [len(tokenizer(w, add_special_tokens=False).input_ids) for w in wanted]
-    if not all(p for p, _ in pairs) or statistics.quantiles([*lengths, lengths[-1]], n=10)[-1] > _SHORT:
-        return None, []
-    given = answer(model, tokenizer, [p for p, _ in pairs], batch=64)
-    return sum(g == w for g, w in zip(given, wanted, strict=True)) / len(wanted), given
+    if not all(row["prompt"] for row in rows) or statistics.quantiles([*lengths, lengths[-1]], n=10)[-1] > _SHORT:
+        return None
+    given = answer(model, tokenizer, [row["prompt"] for row in rows], batch=64)
+    return sum(g == w for g, w in zip(given, wanted, strict=True)) / len(wanted)
 
 
 def speeds(model: Any, *, prompt: int = _PREFILL, new: int = _DECODED, runs: int = 3) -> dict[str, float]:
@@ -171,15 +92,6 @@ def speeds(model: Any, *, prompt: int = _PREFILL, new: int = _DECODED, runs: int
     }
 
 
-def weight_bytes(folder: str | Path) -> int:
-    """Return the bytes of the weight files in a folder.
-
-    >>> weight_bytes("no-such-folder")
-    0
-    """
-    return sum(p.stat().st_size for p in Path(folder).glob("*") if p.suffix in (".safetensors", ".bin"))
-
-
 def measure_stage(
     model: Any,
     tokenizer: Any,
@@ -197,17 +109,15 @@ def measure_stage(
         training: what :func:`rocm_guide.finetune.sft.fine_tune` gave back, for its speed.
 
     Raises:
-        RunError: nothing to judge.
-        GuideError: a data set with unknown columns.
+        GuideError: nothing to judge, or a data set with unknown columns.
     """
-    pairs = held_out_pairs(rows, tokenizer, most)
-    positions = getattr(model.config, "max_position_embeddings", 0) or 1024
-    loss = completion_loss(model, tokenizer, pairs, longest=min(1024, positions))
-    exact, _ = word_for_word(model, tokenizer, pairs)
-    three = pairs[:: max(1, len(pairs) // 3)][:3]
-    prompts = [p or c[:80] for p, c in three]
+    judged = held_out_rows(rows, tokenizer, most)
+    loss = completion_loss(model, tokenizer, judged)
+    exact = word_for_word(model, tokenizer, judged)
+    three = judged[:: max(1, len(judged) // 3)][:3]
+    prompts = [row["prompt"] or row["completion"][:80] for row in three]
     texts = answer(model, tokenizer, prompts, new_tokens=32, batch=len(prompts))
-    held_out = {"rows": len(pairs), "loss": loss, "perplexity": math.exp(min(loss, 80.0)), "exact_match": exact}
+    held_out = {"rows": len(judged), "loss": loss, "perplexity": math.exp(min(loss, 80.0)), "exact_match": exact}
     size: Mapping[str, Any] = {
         "disk_bytes": weight_bytes(folder) if folder else None,
         "memory_bytes": model_bytes(model),

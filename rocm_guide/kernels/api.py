@@ -17,7 +17,6 @@ from rocm_guide.kernels.decode import attention_decode as _attention_decode
 from rocm_guide.kernels.decode_int4 import attention_decode_int as _attention_decode_int
 from rocm_guide.kernels.fast import fast
 from rocm_guide.kernels.gemm import gemm as _gemm
-from rocm_guide.kernels.gemm_multiply_reduce import gemm_multiply_reduce as _gemm_multiply_reduce
 from rocm_guide.kernels.gemm_skinny import gemm_skinny as _gemm_skinny
 from rocm_guide.kernels.gemm_split_k import gemm_split_k as _gemm_split_k
 from rocm_guide.kernels.gemm_stream_k import gemm_stream_k as _gemm_stream_k
@@ -49,7 +48,6 @@ gemm = fast(_gemm)
 gemm_split_k = fast(_gemm_split_k)
 gemm_stream_k = fast(_gemm_stream_k)
 gemm_skinny = fast(_gemm_skinny)
-gemm_multiply_reduce = fast(_gemm_multiply_reduce)
 
 linear_abde_i8 = fast(_linear_abde_i8)
 linear_relu_abde_i8 = fast(_linear_relu_abde_i8)

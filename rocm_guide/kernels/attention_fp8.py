@@ -158,17 +158,13 @@ def quantize_heads(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, t
     return codes.to(dtype), (size / top)[..., 0, 0].contiguous()
 
 
-def dequantize_heads(codes: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Return what the codes of :func:`quantize_heads` stand for, in float64 or ``dtype``."""
-    return (codes.double() * scale.double()[..., None, None]).to(dtype or torch.float64)
+def dequantize_heads(codes: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Return what the codes of :func:`quantize_heads` stand for, in float64."""
+    return codes.double() * scale.double()[..., None, None]
 
 
 def architecture(x: torch.Tensor) -> str:
-    """Return what a kernel on ``x`` is compiled for: ``gfx942``, ``sm_90``, ``interpreter``.
-
-    Raises:
-        ValueError: on the CPU without Triton's interpreter, or on another GPU than the current one.
-    """
+    """Return what a kernel on ``x`` is compiled for (``gfx942``, ``sm_90``, ``interpreter``), or raise ValueError."""
     if x.device.type == "cuda":
         if x.device.index not in (None, here := torch.cuda.current_device()):
             raise ValueError(f"tensors on {x.device}, Triton launches on cuda:{here}: use torch.cuda.device(x.device)")
@@ -181,11 +177,7 @@ def architecture(x: torch.Tensor) -> str:
 
 
 def check(name: str, t: Any, shape: tuple[int | None, ...], x: torch.Tensor, dtypes: tuple[torch.dtype, ...]) -> None:
-    """Check that ``t`` has this shape (None: any size), one of these types, and lies where ``x`` does.
-
-    Raises:
-        ValueError: it does not; the message names it.
-    """
+    """Raise ValueError unless ``t`` has this shape (None: any size), one of these types, and lies where ``x`` does."""
     if not isinstance(t, torch.Tensor):
         raise ValueError(f"{name} is {t!r:.40}: give a tensor")
     if t.dtype not in dtypes:
@@ -236,41 +228,33 @@ def attention_quantized(
     v_scale: torch.Tensor,
     q_scale: torch.Tensor | None = None,
     p_scale: float | None = None,
-    out_dtype: torch.dtype | None = None,
-    layout: str = "bhsd",
     scale: float | None = None,
     causal: bool = False,
-    tile: Tile | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return output and log-sum-exp (batch, heads, queries) of attention on 8-bit q, k and v, or k and v only.
 
     Args:
-        q: (batch, heads, queries, D), with ``layout="bshd"`` (batch, queries, heads, D); D from 1 to 256. int8 or this
-            GPU's e4m3, of :func:`quantize_heads`; fp16 or bf16 if k and v are int8.
+        q: (batch, heads, queries, D), D from 1 to 256. int8 or this GPU's e4m3, of :func:`quantize_heads`; fp16 or
+            bf16 if k and v are int8.
         k, v: the same with keys; the number of heads may be a divisor.
         q_scale, k_scale, v_scale: fp32, (batch, heads) and (batch, KV heads); None for a q that is not quantised.
-        p_scale: int8 only: quantise the probabilities too, 1/127 for full range; None keeps them in ``out_dtype``.
-        out_dtype: of the output; the type of q if that is not quantised, else fp16.
+        p_scale: int8 only: quantise the probabilities too, 1/127 for full range; None keeps them in the output's type,
+            which is fp16, or that of a q that is not quantised.
         scale: factor of the scores; D ** -0.5 if None.
         causal: aligned to the bottom right: query i sees key j when j <= i + keys - queries.
-        tile: a launch of your own instead of the table's.
 
     Raises:
         ValueError: types that do not belong together, a missing scale, the other GPU's kind of fp8, shapes that do not
             fit.
     """
-    if layout not in ("bhsd", "bshd"):
-        raise ValueError(f"layout={layout!r}: give 'bhsd' or 'bshd'")
     every = (torch.int8, *FP8, *FLOATS)
     check("q", q, (None,) * 4, q, every)
     check("k", k, (q.shape[0], None, None, q.shape[3]), q, every)
     check("v", v, tuple(k.shape), q, every)
-    order = (0, 1, 2) if layout == "bhsd" else (0, 2, 1)
-    (batch, heads, len_q), (_, kv_heads, len_k) = ([x.shape[i] for i in order] for x in (q, k))
-    d, quantised = q.shape[3], q.dtype.itemsize == 1
-    out_dtype = out_dtype or (torch.float16 if quantised else q.dtype)
-    if out_dtype not in FLOATS:
-        raise ValueError(f"out_dtype={out_dtype}: give torch.float16, bfloat16 or float32")
+    batch, heads, len_q, d = q.shape
+    kv_heads, len_k = k.shape[1:3]
+    quantised = q.dtype.itemsize == 1
+    out_dtype = torch.float16 if quantised else q.dtype
     if not kv_heads or heads % kv_heads:
         raise ValueError(f"{heads} query heads and {kv_heads} KV heads: the first must be a multiple of the second")
     if not 1 <= d <= 256:
@@ -288,12 +272,12 @@ def attention_quantized(
     second, p_bits = second_product(q, k, v, p_scale, out_dtype)
     arch = architecture(q)
     tiles = TILES.get(arch, TILES["gfx942"])
-    tile = tile or tiles[min(n for n in tiles if n >= d)]
+    tile = tiles[min(n for n in tiles if n >= d)]
     out = torch.empty(q.shape, dtype=out_dtype, device=q.device)
     lse = torch.empty((batch, heads, len_q), dtype=torch.float32, device=q.device)
     if not lse.numel():
         return out, lse
-    strides = (x.stride(i) for x in (q, k, v, out) for i in order)
+    strides = (stride for x in (q, k, v, out) for stride in x.stride()[:3])
     scales = (x if x is None else x.contiguous() for x in (q_scale, k_scale, v_scale))
     # Triton compiles an argument of 1 in as a constant; 3.6 fails for sm_90 with a length that is one. No twofold is 1.
     sizes = (batch, heads, heads // kv_heads, 2 * len_q, 2 * len_k)

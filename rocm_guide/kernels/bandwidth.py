@@ -59,11 +59,7 @@ def stream_triad(x_ptr, y_ptr, z_ptr, factor, n, BLOCK: tl.constexpr):
 
 
 def architecture(x: torch.Tensor) -> str:
-    """Return what a kernel on ``x`` is compiled for: ``gfx942``, ``sm_90``, ``interpreter``.
-
-    Raises:
-        ValueError: on the CPU without Triton's interpreter, or on another GPU than the current one.
-    """
+    """Return what a kernel on ``x`` is compiled for (``gfx942``, ``sm_90``, ``interpreter``), or raise ValueError."""
     if x.device.type == "cuda":
         if x.device.index not in (None, here := torch.cuda.current_device()):
             raise ValueError(f"tensors on {x.device}, Triton launches on cuda:{here}: use torch.cuda.device(x.device)")

@@ -2,7 +2,7 @@
 """The launches that the resource table compiles for MI300X.
 
 ``softmax_cases`` holds those of the file ``softmax``. Each case is a label and a function without arguments that
-launches; :mod:`rocm_guide.kernels.resource_table` calls both in a dry run, where tensors take no memory.
+launches; :mod:`course.resource_table` calls both in a dry run, where tensors take no memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from rocm_guide.kernels.experts import experts
 from rocm_guide.kernels.fp8_ladder import RUNGS, run_rung
 from rocm_guide.kernels.gemm import CONFIGS as GEMM_TILES
 from rocm_guide.kernels.gemm import gemm
-from rocm_guide.kernels.gemm_multiply_reduce import gemm_multiply_reduce
 from rocm_guide.kernels.gemm_skinny import SHAPES, gemm_skinny
 from rocm_guide.kernels.gemm_split_k import gemm_split_k
 from rocm_guide.kernels.gemm_stream_k import gemm_stream_k
@@ -268,15 +267,6 @@ def gemm_cases() -> Cases:
         for weight in (False, True):  # multiples of 8, not of 16
             yield f"{name_of(dtype, weight)} 8200x8200x8200", multiply(gemm, 8200, 8200, 8200, dtype, weight)
     yield "bfloat16 forward, dx, dW 8192x4096x4096", training
-
-
-def gemm_multiply_reduce_cases() -> Cases:
-    """Yield each type, both layouts of B, one row and four."""
-    for dtype in PRODUCTS:
-        for weight in (True, False):
-            for m in (1, 4):
-                launch = multiply(gemm_multiply_reduce, m, 2304, 4096, dtype, weight)
-                yield f"{name_of(dtype, weight)} {m}x2304x4096", launch
 
 
 def gemm_skinny_cases() -> Cases:

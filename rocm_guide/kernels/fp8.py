@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["FP8", "decode_fp8", "encode_fp8", "fp8_dtype", "fp8_here"]
+__all__ = ["FP8", "decode_fp8", "encode_fp8", "fp8_dtype", "fp8_format"]
 
 
 class Fp8Format(NamedTuple):
@@ -29,7 +29,6 @@ class Fp8Format(NamedTuple):
         nan_code: the byte that conversions write for NaN.
         infinity_code: the byte of +infinity; None where the format has none.
         fnuz: True for the forms of MI300X.
-        triton: the name in triton.language.
     """
 
     name: str
@@ -41,17 +40,16 @@ class Fp8Format(NamedTuple):
     nan_code: int
     infinity_code: int | None
     fnuz: bool
-    triton: str
 
 
 #: The formats by name.
 FP8 = {
     f.name: f
     for f in (
-        Fp8Format("e4m3fn", 4, 3, 7, 448.0, 0x7E, 0x7F, None, False, "float8e4nv"),
-        Fp8Format("e4m3fnuz", 4, 3, 8, 240.0, 0x7F, 0x80, None, True, "float8e4b8"),
-        Fp8Format("e5m2", 5, 2, 15, 57344.0, 0x7B, 0x7F, 0x7C, False, "float8e5"),
-        Fp8Format("e5m2fnuz", 5, 2, 16, 57344.0, 0x7F, 0x80, None, True, "float8e5b16"),
+        Fp8Format("e4m3fn", 4, 3, 7, 448.0, 0x7E, 0x7F, None, False),
+        Fp8Format("e4m3fnuz", 4, 3, 8, 240.0, 0x7F, 0x80, None, True),
+        Fp8Format("e5m2", 5, 2, 15, 57344.0, 0x7B, 0x7F, 0x7C, False),
+        Fp8Format("e5m2fnuz", 5, 2, 16, 57344.0, 0x7F, 0x80, None, True),
     )
 }
 
@@ -69,19 +67,6 @@ def fp8_format(kind: str, arch: str) -> Fp8Format:
         raise ValueError(f"fp8 kind {kind!r}: give 'e4m3' or 'e5m2'; the architecture decides its form")
     fnuz = arch in ("gfx940", "gfx941", "gfx942")
     return FP8[f"{kind}fnuz" if fnuz else {"e4m3": "e4m3fn", "e5m2": "e5m2"}[kind]]
-
-
-def fp8_here(kind: str = "e4m3") -> Fp8Format:
-    """Return the form of ``kind`` to use here: the GPU's, or OCP without one (Triton's interpreter takes both).
-
-    What asks only whether this is ROCm gets MI355X wrong, and what asks only whether there is a GPU gets MI300X wrong.
-
-    Raises:
-        ValueError: another kind.
-    """
-    if not (torch.cuda.is_available() and torch.version.hip):
-        return fp8_format(kind, "sm_90")
-    return fp8_format(kind, str(torch.cuda.get_device_properties("cuda").gcnArchName).split(":")[0])
 
 
 def fp8_dtype(fmt: Fp8Format) -> torch.dtype:

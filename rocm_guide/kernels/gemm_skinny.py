@@ -23,7 +23,7 @@ import torch
 import triton
 import triton.language as tl
 
-__all__ = ["SHAPES", "SkinnyTile", "SkinnyWorkspace", "gemm_skinny", "pick_config", "pick_split", "reference_skinny"]
+__all__ = ["SHAPES", "SkinnyTile", "SkinnyWorkspace", "gemm_skinny", "pick_split", "reference_skinny"]
 
 #: The projections of Llama 3.1 405B on one of 8 GPUs, (N, K): QKV, gate and up, down (source: as above).
 SHAPES = ((2304, 16384), (13312, 16384), (16384, 6656))
@@ -32,22 +32,19 @@ MOST_PARTS = 32
 
 
 class SkinnyWorkspace(NamedTuple):
-    """Room for the partial sums, a counter per tile that every launch leaves at zero, and ``slots`` for direct tiles.
+    """Room for the partial sums, and a counter per tile that every launch leaves at zero.
 
-    A slot holds the bits of -1, a NaN that no sum has, until a partial sum is put there; every launch empties what it
-    filled. Make one workspace per stream and pass it to every call: a launch then allocates and clears nothing.
+    Make one workspace per stream and pass it to every call: a launch then allocates and clears nothing.
     """
 
     partials: torch.Tensor
     counters: torch.Tensor
-    slots: torch.Tensor
 
     @classmethod
-    def on(cls, device: Any, size: int = 1 << 22, tiles: int = 1 << 12, slots: int | None = None) -> SkinnyWorkspace:
-        """Return one on ``device`` for ``size`` partial sums (fp32), ``tiles`` tiles, and ``slots``, or ``size``."""
+    def on(cls, device: Any, size: int = 1 << 22, tiles: int = 1 << 12) -> SkinnyWorkspace:
+        """Return one on ``device`` for ``size`` partial sums (fp32) and ``tiles`` tiles."""
         counters = torch.zeros(tiles, dtype=torch.int32, device=device)
-        empty = torch.full((size if slots is None else slots,), -1, dtype=torch.int32, device=device)
-        return cls(torch.empty(size, dtype=torch.float32, device=device), counters, empty.view(torch.float32))
+        return cls(torch.empty(size, dtype=torch.float32, device=device), counters)
 
 
 @triton.jit
@@ -80,69 +77,38 @@ def sum_when_counted(part_ptr, count_ptr, at, acc, piece, SPLIT: tl.constexpr, S
     return acc, arrived == SPLIT - 1
 
 
-@triton.jit
-def sum_when_there(slot_ptr, at, acc, piece, SPLIT: tl.constexpr, SIZE: tl.constexpr):
-    """Leave ``acc`` in a slot; the last piece looks until all slots are full, empties them and gets (the sum, True).
-
-    A number is its own sign of having arrived, so nothing must be ordered: no fence, no counter.
-    """
-    if piece < SPLIT - 1:
-        tl.store(slot_ptr + piece * SIZE + at, tl.where(acc == acc, acc, float("nan")))  # never the bits of "empty"
-    else:
-        own, missing = acc, 1
-        while missing != 0:
-            acc, some = own, tl.zeros(at.shape, tl.int32)
-            for s in tl.static_range(SPLIT - 1):
-                part = tl.load(slot_ptr + s * SIZE + at, volatile=True)
-                some |= (part.to(tl.int32, bitcast=True) == -1).to(tl.int32)
-                acc += part
-            missing = tl.max(tl.max(some, 1), 0)
-        for s in tl.static_range(SPLIT - 1):
-            tl.store(slot_ptr + s * SIZE + at, tl.full(at.shape, -1, tl.int32).to(tl.float32, bitcast=True))
-    return acc, piece == SPLIT - 1
-
-
 @triton.jit(do_not_specialize=["M"])
 def gemm_skinny_kernel(
     x_ptr, w_ptr, out_ptr, part_ptr, count_ptr, M, N, K, stride_x, stride_w, scale,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHUNKS: tl.constexpr, SPLIT: tl.constexpr,
-    EVEN_K: tl.constexpr, EXACT: tl.constexpr, DIRECT: tl.constexpr, AMD: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr,
+    EVEN_K: tl.constexpr, EXACT: tl.constexpr, AMD: tl.constexpr,
 ) -> None:  # fmt: skip
     """Compute columns ``program_id(0) * BN`` of the output, over the ``program_id(1)``-th part of K."""
     tile, piece = tl.program_id(0), tl.program_id(1)
     rm, rn, rk = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
-    # Pieces of a row stand one below the other in w, side by side in x.
-    wn, wc = tl.arange(0, BN * CHUNKS) // CHUNKS, tl.arange(0, BN * CHUNKS) % CHUNKS
-    xm, xc = tl.arange(0, BM * CHUNKS) // CHUNKS, tl.arange(0, BM * CHUNKS) % CHUNKS
-    STEP: tl.constexpr = BK * CHUNKS
-    steps = tl.cdiv(K, STEP)
+    steps = tl.cdiv(K, BK)
     first, last = steps * piece // SPLIT, steps * (piece + 1) // SPLIT
-    w_ptr += (tile * BN).to(tl.int64) * stride_w + first * STEP
-    x_ptr += first * STEP
-    kw, kx = wc[:, None] * BK + rk[None, :], xc[None, :] * BK + rk[:, None]
-    at_w, at_x = wn[:, None] * stride_w + kw, xm[None, :] * stride_x + kx
-    use_w, use_x = (tile * BN + wn < N)[:, None], (xm < M)[None, :]
-    acc = tl.zeros((BN * CHUNKS, BM * CHUNKS), dtype=tl.float32)
+    w_ptr += (tile * BN).to(tl.int64) * stride_w + first * BK
+    x_ptr += first * BK
+    kw, kx = rk[None, :], rk[:, None]
+    at_w, at_x = rn[:, None] * stride_w + kw, rm[None, :] * stride_x + kx
+    use_w, use_x = (tile * BN + rn < N)[:, None], (rm < M)[None, :]
+    acc = tl.zeros((BN, BM), dtype=tl.float32)
     for step in range(first, last):
-        left = K - step * STEP
+        left = K - step * BK
         w = tl.load(w_ptr + at_w, mask=use_w if EVEN_K else use_w & (kw < left), other=0.0)
         x = tl.load(x_ptr + at_x, mask=use_x if EVEN_K else use_x & (kx < left), other=0.0)
         acc = tl.dot(w, x, acc, max_num_imprecise_acc=EXACT)
-        w_ptr += STEP
-        x_ptr += STEP
-    if CHUNKS > 1:  # what belongs together is a piece of w with the same piece of x
-        acc = tl.where(wc[:, None] == xc[None, :], acc, 0.0)
-        acc = tl.sum(tl.sum(tl.reshape(acc, (BN, CHUNKS, BM, CHUNKS)), 3), 1)
+        w_ptr += BK
+        x_ptr += BK
     whole = SPLIT == 1
-    at = rn[:, None] * BM + rm[None, :]
-    if SPLIT > 1 and DIRECT:
-        acc, whole = sum_when_there(part_ptr + tile * ((SPLIT - 1) * BN * BM), at, acc, piece, SPLIT, BN * BM)
-    elif SPLIT > 1:
+    if SPLIT > 1:
+        at = rn[:, None] * BM + rm[None, :]
         part_ptr += tile * (SPLIT * BN * BM)
         acc, whole = sum_when_counted(part_ptr, count_ptr + tile, at, acc, piece, SPLIT, BN * BM, AMD)
     if whole:
         out_ptr += tile * BN
-        inside = (tile * BN + rn < N)[:, None] & (rm < M)[None, :]
+        inside = use_w & use_x
         tl.store(out_ptr + rm[None, :] * N + rn[:, None], (acc * scale).to(out_ptr.dtype.element_ty), mask=inside)
 
 
@@ -151,12 +117,6 @@ class SkinnyTile(NamedTuple):
 
     ``exact`` is for fp8 on Hopper, whose matrix unit adds fp8 products with about 14 bits: after that many the sum goes
     on in fp32 (0: always).
-
-    ``chunks`` pieces of a row of the weight, ``bk`` long and next to each other, fill as many rows of the matrix unit's
-    left side, so a workgroup needs fewer rows of the weight. The unit then also multiplies pieces that do not belong
-    together; those products are left out at the end. ``direct``: the workgroup with the last part of K waits for the
-    sums of the others, instead of all counting who arrives last. That is shorter by a trip to memory, and needs that
-    workgroups start in the order of their numbers.
     """
 
     bn: int
@@ -165,41 +125,25 @@ class SkinnyTile(NamedTuple):
     stages: int
     groups: float
     exact: int = 0
-    chunks: int = 1
-    direct: bool = False
 
 
-#: By architecture and bits of the weight's type: for weights whose tiles are fewer than compute units, and for others.
-#: gfx942 was chosen from its compiled code, sm_90 by measurement (benchmarks/kernels/skinny_gemm.py). Other GPUs take
-#: gfx942's.
+#: By architecture and bits of the weight's type. gfx942 was chosen from its compiled code, sm_90 by measurement
+#: (benchmarks/kernels/skinny_gemm.py). Other GPUs take gfx942's.
 CONFIGS = {
-    "gfx942": {8: (SkinnyTile(64, 256, 4, 2, 2),) * 2, 16: (SkinnyTile(64, 128, 4, 2, 2),) * 2},
-    "sm_90": {
-        8: (SkinnyTile(32, 128, 4, 4, 1.6, 128, chunks=2, direct=True), SkinnyTile(64, 256, 4, 4, 1, 128)),
-        16: (SkinnyTile(32, 64, 4, 5, 1.6, chunks=2, direct=True), SkinnyTile(64, 128, 4, 4, 1)),
-    },
-    "interpreter": {8: (SkinnyTile(32, 64, 4, 2, 2),) * 2, 16: (SkinnyTile(32, 32, 4, 2, 2),) * 2},
+    "gfx942": {8: SkinnyTile(64, 256, 4, 2, 2), 16: SkinnyTile(64, 128, 4, 2, 2)},
+    "sm_90": {8: SkinnyTile(64, 256, 4, 4, 1, 128), 16: SkinnyTile(64, 128, 4, 4, 1)},
+    "interpreter": {8: SkinnyTile(32, 64, 4, 2, 2), 16: SkinnyTile(32, 32, 4, 2, 2)},
 }
-
-
-def pick_config(n: int, bits: int, arch: str, units: int) -> SkinnyTile:
-    """Return the table's launch for a weight of ``n`` rows, of types of ``bits`` bits, on ``units`` compute units.
-
-    >>> pick_config(2304, 8, "gfx942", 304).bk
-    256
-    """
-    few, many = CONFIGS.get(arch, CONFIGS["gfx942"])[bits]
-    return few if triton.cdiv(n, many.bn) < units else many
 
 
 def pick_split(n: int, k: int, tile: SkinnyTile, units: int) -> int:
     """Return parts of K such that ``units`` compute units get ``tile.groups`` workgroups each, rounded up; at most 32.
 
-    >>> [pick_split(n, k, CONFIGS["gfx942"][8][0], 304) * n // 64 for n, k in SHAPES]
+    >>> [pick_split(n, k, CONFIGS["gfx942"][8], 304) * n // 64 for n, k in SHAPES]
     [612, 624, 768]
     """
     tiles = int(triton.cdiv(n, tile.bn))
-    return max(1, min(math.ceil(units * tile.groups / tiles), int(triton.cdiv(k, tile.bk * tile.chunks)), MOST_PARTS))
+    return max(1, min(math.ceil(units * tile.groups / tiles), int(triton.cdiv(k, tile.bk)), MOST_PARTS))
 
 
 def architecture(x: torch.Tensor) -> str:
@@ -245,16 +189,6 @@ def check(name: str, x: Any, dtypes: Sequence[torch.dtype], shape: Sequence[int 
         raise ValueError(f"{name} has shape {tuple(x.shape)}: give ({wanted})")
     if x.device != like.device:
         raise ValueError(f"{name} is on {x.device}, what came before on {like.device}: put them on one device")
-
-
-def check_out(dtype: Any, allowed: Sequence[torch.dtype]) -> None:
-    """Check that a result of type ``dtype`` can be written.
-
-    Raises:
-        ValueError: it is not among ``allowed``.
-    """
-    if dtype not in allowed:
-        raise ValueError(f"out is {dtype}: give {' or '.join(map(str, allowed))}".replace("torch.", ""))
 
 
 def check_number(name: str, value: float) -> float:
@@ -324,37 +258,32 @@ def gemm_skinny(
     if not 1 <= m <= 32:
         raise ValueError(f"x has {m} rows: a skinny GEMM takes 1 to 32; use gemm() for more")
     out_dtype = out_dtype or torch.bfloat16
-    check_out(out_dtype, (torch.float16, torch.bfloat16, torch.float32))
+    if out_dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise ValueError(f"out is {out_dtype}: give float16, bfloat16 or float32".replace("torch.", ""))
     if n == 0 or k == 0:
         return torch.zeros((m, n), dtype=out_dtype, device=x.device)
-    t = tile or pick_config(n, 8 * x.element_size(), arch, unit_count(x))
+    t = tile or CONFIGS.get(arch, CONFIGS["gfx942"])[8 * x.element_size()]
     split, tiles = pick_split(n, k, t, unit_count(x)), triton.cdiv(n, t.bn)
-    bm = 32 if m > 16 else 16 if m > 8 or t.chunks == 1 else 8  # the product takes 16 columns at least
-    size = split * tiles * t.bn * bm
-    need = (0, 0, 0) if split == 1 else (0, 0, size) if t.direct else (size, tiles, 0)
+    bm = 32 if m > 16 else 16  # the product takes 16 columns at least
+    need = (0, 0) if split == 1 else (split * tiles * t.bn * bm, tiles)
     for name, have, least in zip(SkinnyWorkspace._fields, workspace or (), need, strict=workspace is not None):
         if have.device != x.device:
             raise ValueError(f"{name} is on {have.device}, x on {x.device}: put them on one device")
         if have.numel() < least:
-            raise ValueError(f"the workspace is too small: make it SkinnyWorkspace.on(device, {size}, {tiles})")
+            raise ValueError(f"the workspace is too small: make it SkinnyWorkspace.on(device, {need[0]}, {need[1]})")
     out = torch.empty((m, n), dtype=out_dtype, device=x.device)
     room = counters = out  # where nothing is put there
     if workspace:
-        room, counters = workspace.slots if t.direct else workspace.partials, workspace.counters
-    elif need[2]:
-        room = torch.full((size,), -1, dtype=torch.int32, device=x.device).view(torch.float32)
-    elif need[0]:
-        room = torch.empty(size, dtype=torch.float32, device=x.device)
-        counters = torch.zeros(tiles, dtype=torch.int32, device=x.device)
+        room, counters = workspace
+    elif split > 1:
+        room, counters = SkinnyWorkspace.on(x.device, *need)
     flags = {
         "BM": bm,
         "BN": t.bn,
         "BK": t.bk,
-        "CHUNKS": t.chunks,
         "SPLIT": split,
-        "EVEN_K": k % (t.bk * t.chunks) == 0,
+        "EVEN_K": k % t.bk == 0,
         "EXACT": t.exact,
-        "DIRECT": t.direct,
         "AMD": arch.startswith("gfx"),
         "num_warps": t.warps,
         "num_stages": t.stages,

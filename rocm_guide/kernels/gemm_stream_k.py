@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 __all__ = ["StreamWorkspace", "gemm_stream_k", "reference_stream_k", "stream_plan"]
 
@@ -32,58 +31,20 @@ __all__ = ["StreamWorkspace", "gemm_stream_k", "reference_stream_k", "stream_pla
 LEAST_STEPS = 4
 
 
-class StreamPlan(NamedTuple):
-    """How the work is shared: the grid model of stream-K.
+def stream_plan(tiles: int, steps: int, units: int) -> tuple[int, int]:
+    """Return how many workers share ``tiles`` tiles of ``steps`` steps, and how many of the tiles are cut.
 
-    ``workers`` workgroups; the first ``shared_tiles`` tiles of ``steps`` steps each are cut into equal stretches, the
-    other ``whole_tiles`` are dealt out whole.
+    The first tiles are cut into equal stretches, one for each worker; the others are dealt out whole. Where the tiles
+    come out even on ``units`` compute units, nothing is cut; otherwise one full round and the rest are.
+
+    >>> stream_plan(140, 64, 132), stream_plan(3 * 132, 64, 132), stream_plan(3 * 132 + 1, 64, 132)
+    ((132, 140), (132, 0), (132, 133))
     """
-
-    workers: int
-    steps: int
-    shared_tiles: int
-    whole_tiles: int
-
-    def stretch(self, worker: int) -> tuple[int, int]:
-        """Return the steps (from, to) of the shared tiles that ``worker`` does, counted over all of them."""
-        total = self.shared_tiles * self.steps
-        return total * worker // self.workers, total * (worker + 1) // self.workers
-
-    def load(self, worker: int) -> int:
-        """Return all steps of ``worker``, those of its whole tiles included."""
-        first, last = self.stretch(worker)
-        return last - first + len(range(worker, self.whole_tiles, self.workers)) * self.steps
-
-    @property
-    def busy(self) -> float:
-        """Average load over the largest: 1.0 when all workers finish together, additions not counted."""
-        loads = [self.load(w) for w in range(self.workers)]
-        return sum(loads) / (len(loads) * max(loads)) if max(loads, default=0) else 1.0
-
-
-def stream_plan(tiles: int, steps: int, units: int) -> StreamPlan:
-    """Share ``tiles`` tiles of ``steps`` steps among ``units`` compute units.
-
-    Where the tiles come out even, nothing is shared. Otherwise one full round and the rest are.
-
-    Raises:
-        ValueError: no units, or negative sizes.
-
-    >>> stream_plan(140, 64, 132)
-    StreamPlan(workers=132, steps=64, shared_tiles=140, whole_tiles=0)
-    >>> round(stream_plan(140, 64, 132).busy, 3), round(140 / 264, 3)
-    (0.998, 0.53)
-    >>> stream_plan(3 * 132, 64, 132).shared_tiles, stream_plan(3 * 132 + 1, 64, 132).shared_tiles
-    (0, 133)
-    """
-    if units < 1 or tiles < 0 or steps < 0:
-        raise ValueError(f"tiles={tiles}, steps={steps}, units={units}: give at least one unit and no negative size")
     ragged = tiles % units
     if ragged == 0:
-        return StreamPlan(min(units, max(tiles, 1)), steps, 0, tiles)
+        return min(units, max(tiles, 1)), 0
     shared = ragged + units if tiles > units else ragged
-    workers = units if tiles > units else max(ragged, min(units, shared * steps // LEAST_STEPS))
-    return StreamPlan(workers, steps, shared, tiles - shared)
+    return units if tiles > units else max(ragged, min(units, shared * steps // LEAST_STEPS)), shared
 
 
 class StreamWorkspace(NamedTuple):
@@ -138,7 +99,7 @@ def tile_order(pid, tiles_m, tiles_n, GROUP: tl.constexpr, XCDS: tl.constexpr):
 
 
 @triton.jit
-def tile_dot(
+def tile_sum(
     a,
     b,
     row,
@@ -154,20 +115,16 @@ def tile_dot(
     BM: tl.constexpr,
     BN: tl.constexpr,
     BK: tl.constexpr,
-    A_DESC: tl.constexpr,
-    B_DESC: tl.constexpr,
     EVEN_K: tl.constexpr,
     INT: tl.constexpr,
-    PRECISION: tl.constexpr,
     UNITS: tl.constexpr,
     EXACT: tl.constexpr,
 ):
     """Return the tile of A @ B at (row, col), (BM, BN) in fp32 or int32, summed over k from ``first`` to ``last``.
 
-    ``a`` and ``b`` are pointers (``A_DESC = 0``: any strides), or tensor descriptors of the matrix (1) or of its
-    transpose (2), which Hopper's TMA engine reads. ``EVEN_K`` promises that BK divides the range. ``UNITS``: what M, N,
-    ``last`` and the four strides are multiples of, where Triton does not see it by itself. ``EXACT`` is for fp8 on
-    Hopper, whose matrix unit adds fp8 products with about 14 bits: after that many products the sum goes on in fp32.
+    ``EVEN_K`` promises that BK divides the range. ``UNITS``: what M, N, ``last`` and the four strides are multiples of,
+    where Triton does not see it by itself. ``EXACT`` is for fp8 on Hopper, whose matrix unit adds fp8 products with
+    about 14 bits: after that many products the sum goes on in fp32.
     """
     M, N, last = hint_multiple(M, UNITS[0]), hint_multiple(N, UNITS[1]), hint_multiple(last, UNITS[2])
     stride_am, stride_ak = hint_multiple(stride_am, UNITS[3]), hint_multiple(stride_ak, UNITS[4])
@@ -176,31 +133,19 @@ def tile_dot(
     in_m, in_n = row + rm < M, col + rn < N
     # One 64-bit address per tile; the offsets inside it are loop invariants that fit into 32 bits.
     start = to_int64(first)
-    if A_DESC == 0:
-        a += row.to(tl.int64) * stride_am + start * stride_ak
-        at_a = rm[:, None] * stride_am + rk[None, :] * stride_ak
-    if B_DESC == 0:
-        b += col.to(tl.int64) * stride_bn + start * stride_bk
-        at_b = rk[:, None] * stride_bk + rn[None, :] * stride_bn
+    a += row.to(tl.int64) * stride_am + start * stride_ak
+    b += col.to(tl.int64) * stride_bn + start * stride_bk
+    at_a = rm[:, None] * stride_am + rk[None, :] * stride_ak
+    at_b = rk[:, None] * stride_bk + rn[None, :] * stride_bn
     kind: tl.constexpr = tl.int32 if INT else tl.float32
     acc = tl.zeros((BM, BN), dtype=kind)
     for k in range(first, last, BK):
         in_k = k + rk < last
-        if A_DESC == 0:
-            x = tl.load(a + at_a, mask=in_m[:, None] if EVEN_K else in_m[:, None] & in_k[None, :], other=0.0)
-            a += BK * stride_ak
-        elif A_DESC == 1:
-            x = a.load([row, k])
-        else:
-            x = a.load([k, row]).T
-        if B_DESC == 0:
-            y = tl.load(b + at_b, mask=in_n[None, :] if EVEN_K else in_k[:, None] & in_n[None, :], other=0.0)
-            b += BK * stride_bk
-        elif B_DESC == 1:
-            y = b.load([k, col])
-        else:
-            y = b.load([col, k]).T
-        acc = tl.dot(x, y, acc, input_precision=PRECISION, max_num_imprecise_acc=EXACT, out_dtype=kind)
+        x = tl.load(a + at_a, mask=in_m[:, None] if EVEN_K else in_m[:, None] & in_k[None, :], other=0.0)
+        a += BK * stride_ak
+        y = tl.load(b + at_b, mask=in_n[None, :] if EVEN_K else in_k[:, None] & in_n[None, :], other=0.0)
+        b += BK * stride_bk
+        acc = tl.dot(x, y, acc, input_precision="ieee", max_num_imprecise_acc=EXACT, out_dtype=kind)
     return acc
 
 
@@ -240,10 +185,7 @@ def gemm_stream_k_kernel(
     BK: tl.constexpr,
     GROUP: tl.constexpr,
     XCDS: tl.constexpr,
-    A_DESC: tl.constexpr,
-    B_DESC: tl.constexpr,
     EVEN_K: tl.constexpr,
-    PRECISION: tl.constexpr,
     EXACT: tl.constexpr,
     AMD: tl.constexpr,
     UNITS: tl.constexpr,
@@ -265,7 +207,7 @@ def gemm_stream_k_kernel(
         k_last = tl.where(mine, tl.minimum(end - tile * steps, steps), steps)
         tile_m, tile_n = tile_order(tile, tiles_m, tiles_n, GROUP, XCDS)
         row, col = tile_m * BM, tile_n * BN
-        acc = tile_dot(
+        acc = tile_sum(
             a,
             b,
             row,
@@ -281,11 +223,8 @@ def gemm_stream_k_kernel(
             BM,
             BN,
             BK,
-            A_DESC,
-            B_DESC,
             EVEN_K,
             False,
-            PRECISION,
             UNITS,
             EXACT,
         )
@@ -317,7 +256,6 @@ class GemmTile(NamedTuple):
     warps: int
     stages: int = 2
     group: int = 8  #: rows of tiles that are walked together
-    descriptors: bool = False  #: let the hardware fetch whole tiles (TMA, from Hopper on) where alignment allows it
 
     def options(self, arch: str) -> dict[str, int]:
         """Return the compile options of a launch on ``arch``."""
@@ -329,8 +267,8 @@ class GemmTile(NamedTuple):
 #: One tile by architecture and bits of the element type; other GPUs take gfx942's.
 CONFIGS = {
     "gfx942": {32: GemmTile(128, 128, 32, 8), 16: GemmTile(128, 128, 64, 8), 8: GemmTile(128, 128, 128, 8)},
-    "sm_90": {32: GemmTile(64, 64, 32, 4, 3), 16: GemmTile(128, 256, 64, 8, 3, 8, True),
-              8: GemmTile(128, 256, 128, 8, 3, 8, True)},
+    "sm_90": {32: GemmTile(64, 64, 32, 4, 3), 16: GemmTile(128, 256, 64, 8, 3),
+              8: GemmTile(128, 256, 128, 8, 3)},
     "interpreter": {bits: GemmTile(32, 32, 32, 4) for bits in (32, 16, 8)},
 }  # fmt: skip
 #: Operands without alignment are loaded element by element, and each mask takes scalar registers: a smaller tile.
@@ -381,15 +319,6 @@ def promotion_interval(a: torch.Tensor, arch: str, tile: GemmTile) -> int:
     return min(tile.bk, 128) if arch == "sm_90" and a.element_size() == 1 and a.is_floating_point() else 0
 
 
-def operand(x: torch.Tensor, block: tuple[int, int], wanted: bool) -> tuple[Any, int]:
-    """Return the kernel's argument for a matrix: itself (0), or if ``wanted`` a descriptor (1) or one of x.T (2)."""
-    if wanted and x.data_ptr() % 16 == 0 and min(x.shape) > 0:
-        for kind, view, size in ((1, x, list(block)), (2, x.T, list(reversed(block)))):
-            if view.stride(1) == 1 and view.stride(0) * x.element_size() % 16 == 0 and view.stride(0) >= view.shape[1]:
-                return TensorDescriptor(view, list(view.shape), list(view.stride()), size), kind
-    return x, 0
-
-
 def eight_bit_floats(arch: str) -> tuple[torch.dtype, ...]:
     """Return the fp8 types that the matrix units of ``arch`` multiply: FNUZ on gfx942, none on gfx90a, else OCP."""
     ocp, fnuz = (torch.float8_e4m3fn, torch.float8_e5m2), (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
@@ -413,8 +342,8 @@ def check(name: str, x: Any, dtypes: Sequence[torch.dtype], shape: Sequence[int 
         raise ValueError(f"{name} is on {x.device}, what came before on {like.device}: put them on one device")
 
 
-def check_operands(a: Any, b: Any, bias: Any = None) -> str:
-    """Check types, shapes and devices of a GEMM's inputs; return what is compiled for.
+def check_matrices(a: Any, b: Any) -> str:
+    """Check types, shapes and devices of the operands; return what is compiled for.
 
     Raises:
         ValueError: they do not fit together, or the architecture cannot multiply the type.
@@ -427,21 +356,7 @@ def check_operands(a: Any, b: Any, bias: Any = None) -> str:
     check("b", b, eights if a.dtype in eights else (a.dtype,), (a.shape[1], None), a)
     if a.dtype == torch.bfloat16 and arch == "interpreter":
         raise ValueError("a is bfloat16, which Triton's interpreter multiplies wrongly: give float16 or float32 here")
-    if bias is not None:
-        check("bias", bias, (torch.float16, torch.bfloat16, torch.float32), (b.shape[1],), a)
-        if bias.stride(0) != 1:
-            raise ValueError(f"bias has stride {bias.stride(0)}: call .contiguous()")
     return arch
-
-
-def check_out(dtype: Any, allowed: Sequence[torch.dtype]) -> None:
-    """Check that a result of type ``dtype`` can be written.
-
-    Raises:
-        ValueError: it is not among ``allowed``.
-    """
-    if dtype not in allowed:
-        raise ValueError(f"out is {dtype}: give {' or '.join(map(str, allowed))}".replace("torch.", ""))
 
 
 @contextlib.contextmanager
@@ -460,26 +375,13 @@ def sound_schedule() -> Iterator[None]:
         yield
 
 
-def gemm_stream_k(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    *,
-    out_dtype: torch.dtype | None = None,
-    tf32: bool = False,
-    workspace: StreamWorkspace | None = None,
-    tile: GemmTile | None = None,
-    workers: int | None = None,
-) -> torch.Tensor:
-    """Return ``a @ b``, (M, N), contiguous, the work shared out by :func:`stream_plan`.
+def gemm_stream_k(a: torch.Tensor, b: torch.Tensor, *, workspace: StreamWorkspace | None = None) -> torch.Tensor:
+    """Return ``a @ b``, (M, N), contiguous, in a's type (bfloat16 for fp8), shared out by :func:`stream_plan`.
 
     Args:
         a: (M, K) in float16, bfloat16, float32 or fp8 (the FNUZ forms on gfx942, the OCP forms elsewhere).
         b: (K, N), the same type (the two fp8 types mix). Any strides for both.
-        out_dtype: float16, bfloat16 or float32; by default a's type, bfloat16 for fp8.
-        tf32: let float32 operands lose mantissa bits (10 remain) for speed, where the hardware has that.
         workspace: a :class:`StreamWorkspace` to use again; without one, each call makes its own.
-        tile: a launch configuration of your own.
-        workers: workgroups; by default one for each compute unit.
 
     The order of additions is fixed, so the result repeats bit for bit.
 
@@ -488,42 +390,38 @@ def gemm_stream_k(
     """
     if isinstance(a, torch.Tensor) and a.dtype == torch.int8:
         raise ValueError("a is int8: stream-K adds floating-point sums; use gemm() or gemm_split_k()")
-    arch = check_operands(a, b)
+    arch = check_matrices(a, b)
     (m, k), n = a.shape, b.shape[1]
-    out_dtype = out_dtype or (a.dtype if a.element_size() > 1 else torch.bfloat16)
-    check_out(out_dtype, (torch.float16, torch.bfloat16, torch.float32))
+    dtype = a.dtype if a.element_size() > 1 else torch.bfloat16
     if m == 0 or n == 0 or k == 0:
-        return torch.zeros((m, n), dtype=out_dtype, device=a.device)
+        return torch.zeros((m, n), dtype=dtype, device=a.device)
     tables = CONFIGS if is_aligned(a, b) or arch not in RAGGED else RAGGED
-    t = tile or tables.get(arch, tables["gfx942"])[8 * a.element_size()]
-    plan = stream_plan(triton.cdiv(m, t.bm) * triton.cdiv(n, t.bn), triton.cdiv(k, t.bk), workers or unit_count(a))
-    partials, flags = workspace or StreamWorkspace.on(a.device, plan.workers, t.bm * t.bn)
-    for name, room, least in (("partials", partials, plan.workers * t.bm * t.bn), ("flags", flags, plan.workers)):
+    t = tables.get(arch, tables["gfx942"])[8 * a.element_size()]
+    tiles = triton.cdiv(m, t.bm) * triton.cdiv(n, t.bn)
+    workers, shared_tiles = stream_plan(tiles, triton.cdiv(k, t.bk), unit_count(a))
+    partials, flags = workspace or StreamWorkspace.on(a.device, workers, t.bm * t.bn)
+    for name, room, least in (("partials", partials, workers * t.bm * t.bn), ("flags", flags, workers)):
         if room.device != a.device:
             raise ValueError(f"the workspace's {name} is on {room.device}, a on {a.device}: put them on one device")
         if room.numel() < least:
-            made = f"StreamWorkspace.on(device, {plan.workers}, {t.bm * t.bn})"
-            raise ValueError(f"the workspace is too small: make it {made}")
-    c = torch.empty((m, n), dtype=out_dtype, device=a.device)
-    left, a_kind = operand(a, (t.bm, t.bk), t.descriptors)
-    right, b_kind = operand(b, (t.bk, t.bn), t.descriptors)
+            raise ValueError(
+                f"the workspace is too small: make it StreamWorkspace.on(device, {workers}, {t.bm * t.bn})"
+            )
+    c = torch.empty((m, n), dtype=dtype, device=a.device)
     constants = {
         "BM": t.bm,
         "BN": t.bn,
         "BK": t.bk,
         "GROUP": t.group,
         "XCDS": 8 if arch == "gfx942" else 1,
-        "A_DESC": a_kind,
-        "B_DESC": b_kind,
         "EVEN_K": k % t.bk == 0,
-        "PRECISION": "tf32" if tf32 else "ieee",
         "EXACT": promotion_interval(a, arch, t),
         "AMD": arch.startswith("gfx"),
         "UNITS": units_of(m, n, k, *a.stride(), *b.stride()),
     }
-    sizes = (m, n, k, *a.stride(), *b.stride(), plan.shared_tiles)
+    sizes = (m, n, k, *a.stride(), *b.stride(), shared_tiles)
     with sound_schedule():
-        gemm_stream_k_kernel[(plan.workers,)](left, right, c, partials, flags, *sizes, **constants, **t.options(arch))
+        gemm_stream_k_kernel[(workers,)](a, b, c, partials, flags, *sizes, **constants, **t.options(arch))
     return c
 
 

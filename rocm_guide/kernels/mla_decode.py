@@ -145,11 +145,7 @@ MLA_CONFIGS = {
 
 
 def architecture(x: torch.Tensor) -> str:
-    """Return what a kernel on ``x`` is compiled for: ``gfx942``, ``sm_90``, ``interpreter``.
-
-    Raises:
-        ValueError: on the CPU without Triton's interpreter, or on another GPU than the current one.
-    """
+    """Return what a kernel on ``x`` is compiled for (``gfx942``, ``sm_90``, ``interpreter``), or raise ValueError."""
     if x.device.type == "cuda":
         if x.device.index not in (None, here := torch.cuda.current_device()):
             raise ValueError(f"tensors on {x.device}, Triton launches on cuda:{here}: use torch.cuda.device(x.device)")
@@ -162,11 +158,7 @@ def architecture(x: torch.Tensor) -> str:
 
 
 def check(name: str, t: Any, shape: tuple[int | None, ...], x: torch.Tensor, dtypes: tuple[torch.dtype, ...]) -> None:
-    """Check that ``t`` has this shape (None: any size), one of these types, and lies where ``x`` does.
-
-    Raises:
-        ValueError: it does not; the message names it.
-    """
+    """Raise ValueError unless ``t`` has this shape (None: any size), one of these types, and lies where ``x`` does."""
     if not isinstance(t, torch.Tensor):
         raise ValueError(f"{name} is {t!r:.40}: give a tensor")
     if t.dtype not in dtypes:

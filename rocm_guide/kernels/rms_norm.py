@@ -164,11 +164,7 @@ SUMS = {"gfx942": (128, 32, 8), "sm_90": (8, 32, 8), "interpreter": (16, 1024, 1
 
 
 def architecture(x: torch.Tensor) -> str:
-    """Return what a kernel on ``x`` is compiled for: ``gfx942``, ``sm_90``, ``interpreter``.
-
-    Raises:
-        ValueError: on the CPU without Triton's interpreter, or on another GPU than the current one.
-    """
+    """Return what a kernel on ``x`` is compiled for (``gfx942``, ``sm_90``, ``interpreter``), or raise ValueError."""
     if x.device.type == "cuda":
         if x.device.index not in (None, here := torch.cuda.current_device()):
             raise ValueError(f"tensors on {x.device}, Triton launches on cuda:{here}: use torch.cuda.device(x.device)")
@@ -207,11 +203,7 @@ def as_rows(x: torch.Tensor) -> torch.Tensor:
 
 
 def check(name: str, t: Any, shape: tuple[int, ...], x: torch.Tensor, dtypes: Any = FLOATS, whole: bool = True) -> None:
-    """Check that ``t`` has this shape, one of these types, and lies where ``x`` does; contiguous if ``whole``.
-
-    Raises:
-        ValueError: it does not; the message names it.
-    """
+    """Raise ValueError unless ``t`` has this shape, a type of these and the device of ``x``; ``whole``: contiguous."""
     if not isinstance(t, torch.Tensor):
         raise ValueError(f"{name} is {t!r:.40}: give a tensor")
     if t.device != x.device:

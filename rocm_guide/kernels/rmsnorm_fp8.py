@@ -118,11 +118,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def architecture(x: torch.Tensor) -> str:
-    """Return what a kernel on ``x`` is compiled for: ``gfx942``, ``sm_90``, ``interpreter``.
-
-    Raises:
-        ValueError: on the CPU without Triton's interpreter, or on another GPU than the current one.
-    """
+    """Return what a kernel on ``x`` is compiled for (``gfx942``, ``sm_90``, ``interpreter``), or raise ValueError."""
     if x.device.type == "cuda":
         if x.device.index not in (None, here := torch.cuda.current_device()):
             raise ValueError(f"tensors on {x.device}, Triton launches on cuda:{here}: use torch.cuda.device(x.device)")
@@ -155,11 +151,7 @@ def inverse_of(scale: float) -> float:
 
 
 def check(name: str, x: Any, dtypes: Sequence[torch.dtype], shape: Sequence[int | None], like: torch.Tensor) -> None:
-    """Check that ``x`` is a tensor of one of these types and of this shape (None: any size), where ``like`` is.
-
-    Raises:
-        ValueError: it is not; the message names it.
-    """
+    """Raise ValueError unless ``x`` has one of these types, this shape (None: any size) and the device of ``like``."""
     if not isinstance(x, torch.Tensor):
         raise ValueError(f"{name} is {x!r:.40}: give a tensor")
     if x.dtype not in dtypes:
@@ -172,11 +164,7 @@ def check(name: str, x: Any, dtypes: Sequence[torch.dtype], shape: Sequence[int 
 
 
 def check_eps(eps: float) -> float:
-    """Check that ``eps`` is a number of 0 or more; return it as a float.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """Return ``eps`` as a float, or raise ValueError unless it is a finite number of 0 or more."""
     if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 <= eps <= torch.finfo(torch.float32).max:
         raise ValueError(f"eps={eps!r}: give a finite number of 0 or more")
     return 1.0 * eps
@@ -189,8 +177,6 @@ def rmsnorm_fp8(
     scale: float | None = None,
     *,
     eps: float = 1e-6,
-    in_place: bool = False,
-    warps: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Return FP8 of RMSNorm(x + residual), the updated residual, and the scales, without autograd.
 
@@ -199,8 +185,6 @@ def rmsnorm_fp8(
         weight: (columns,), their type or fp32.
         scale: what one FP8 unit is worth, for the whole tensor; None finds one for each row.
         eps: added to the mean square.
-        in_place: write the updated residual over ``residual`` (then contiguous).
-        warps: instead of the table's choice.
 
     Returns:
         q (rows, columns) in the e4m3 form of the GPU (FNUZ on gfx942), the updated residual, and the scales (rows, 1)
@@ -224,19 +208,17 @@ def rmsnorm_fp8(
     for name, t in (("x", x), ("residual", residual), ("weight", weight)):
         if t.shape[-1] > 1 and t.stride(-1) != 1:
             raise ValueError(f"{name} has stride {t.stride(-1)} in its last dimension: call .contiguous()")
-    if in_place and not residual.is_contiguous():
-        raise ValueError(f"residual has strides {residual.stride()}: in_place needs a contiguous one")
     (rows, columns), arch = x.shape, architecture(x)
     config, (fp8, stored, largest) = CONFIGS.get(arch, CONFIGS["gfx942"]), stored_types(arch)
     q = torch.empty(x.shape, dtype=stored, device=x.device)
-    updated = residual if in_place else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    updated = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device) if scale is None else None
     if rows:
         one_pass = columns <= config["one_pass"]
         block = max(triton.next_power_of_2(columns), 8) if one_pass else config["looped"]
         flags = {"FMAX": largest, "BLOCK": block, "ONE_PASS": one_pass, "DYNAMIC": scale is None}
         flags |= {"EVEN": columns % block == 0, "num_stages": 1}
-        flags["num_warps"] = warps or next(n for size, n in config["warps"] if block <= size)
+        flags["num_warps"] = next(n for size, n in config["warps"] if block <= size)
         sizes = (columns, x.stride(0), residual.stride(0))
         rmsnorm_fp8_kernel[(rows,)](x, residual, weight, updated, q, scales, *sizes, eps, inverse, **flags)
     return q if stored is fp8 else q.to(fp8), updated, scales

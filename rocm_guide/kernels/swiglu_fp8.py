@@ -129,11 +129,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def architecture(x: torch.Tensor) -> str:
-    """Return what a kernel on ``x`` is compiled for: ``gfx942``, ``sm_90``, ``interpreter``.
-
-    Raises:
-        ValueError: on the CPU without Triton's interpreter, or on another GPU than the current one.
-    """
+    """Return what a kernel on ``x`` is compiled for (``gfx942``, ``sm_90``, ``interpreter``), or raise ValueError."""
     if x.device.type == "cuda":
         if x.device.index not in (None, here := torch.cuda.current_device()):
             raise ValueError(f"tensors on {x.device}, Triton launches on cuda:{here}: use torch.cuda.device(x.device)")
@@ -165,22 +161,19 @@ def inverse_of(scale: float) -> float:
     return 1.0 / scale
 
 
-def swiglu_fp8(
-    x: torch.Tensor, scale: float | None = None, *, tile: int | None = None, warps: int | None = None
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+def swiglu_fp8(x: torch.Tensor, scale: float | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return FP8 of SwiGLU of ``x = [gate | up]``, and the scales, without autograd.
 
     Args:
         x: (rows, 2 * columns), fp16, bf16 or fp32, any row stride.
         scale: what one FP8 unit is worth, for the whole tensor; None finds one for each row.
-        tile, warps: instead of the table's choice: both with a given scale, ``warps`` alone without (a row is a tile).
 
     Returns:
         q (rows, columns) in the e4m3 form of the GPU (FNUZ on gfx942), and the scales (rows, 1) in fp32, or None when
         ``scale`` was given. In a row with NaN or infinity only static scales are defined.
 
     Raises:
-        ValueError: shapes, types, devices, a scale that is not a finite number above zero, or half a launch.
+        ValueError: shapes, types, devices, or a scale that is not a finite number above zero.
 
     >>> swiglu_fp8(torch.ones(2, 7), 0.5)
     Traceback (most recent call last):
@@ -194,15 +187,12 @@ def swiglu_fp8(
         raise ValueError(f"x has shape {tuple(x.shape)}: give (rows, 2 * columns), gate and up side by side")
     if x.stride(1) != 1:
         raise ValueError(f"x has stride {x.stride(1)} in its last dimension: call .contiguous()")
-    if tile is not None if scale is None else (tile is None) != (warps is None):
-        raise ValueError(f"tile={tile}, warps={warps}: give both with a scale, and no tile without one")
     arch, rows, columns = architecture(x), x.shape[0], x.shape[1] // 2
     config, (fp8, stored, largest) = CONFIGS.get(arch, CONFIGS["gfx942"]), stored_types(arch)
     q = torch.empty((rows, columns), dtype=stored, device=x.device)
     scales = torch.empty((rows, 1), dtype=torch.float32, device=x.device) if scale is None else None
     if rows and scales is None:
         block, n = next((t, w) for most, t, w in config["static"] if most is None or rows * columns <= most)
-        block, n = (tile, warps) if tile and warps else (block, n)
         # NVIDIA's conversion saturates by itself; AMD's makes NaN of what is too large.
         flags = {"COLUMNS": columns, "FMAX": largest, "BLOCK": block, "CLAMP": not arch.startswith("sm_")}
         swiglu_fp8_kernel[(rows * triton.cdiv(columns, block),)](x, q, x.stride(0), inverse, **flags, num_warps=n)
@@ -210,7 +200,7 @@ def swiglu_fp8(
         one_pass = columns <= config["one_pass"]
         block = max(triton.next_power_of_2(columns), 8) if one_pass else config["looped"]
         flags = {"FMAX": largest, "BLOCK": block, "ONE_PASS": one_pass, "EVEN": columns % block == 0, "num_stages": 1}
-        flags["num_warps"] = warps or next(n for size, n in config["warps"] if block <= size)
+        flags["num_warps"] = next(n for size, n in config["warps"] if block <= size)
         swiglu_fp8_rows_kernel[(rows,)](x, q, scales, columns, x.stride(0), **flags)
     return q if stored is fp8 else q.to(fp8), scales
 

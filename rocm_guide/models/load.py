@@ -247,15 +247,12 @@ def _random_model(shape: str, dtype: torch.dtype, device: str, seed: int, option
 
 def _device_map(shapes: PreTrainedModel, spread: Any, memory: Any) -> dict[str, Any]:
     """Return the map that ``from_pretrained`` makes of ``spread``: a strategy's name, a device, or a map already."""
-    from accelerate import infer_auto_device_map
-    from accelerate.utils import get_balanced_memory, get_max_memory
+    from accelerate.utils import get_max_memory
+
+    from rocm_guide.models.placement import STRATEGIES, by_accelerate
 
     if not isinstance(spread, str):
         return dict(spread)
-    if spread not in ("auto", "balanced", "balanced_low_0", "sequential"):
+    if spread not in STRATEGIES:
         return {"": spread}
-    whole = {"no_split_module_classes": list(shapes._no_split_modules or [])}
-    limits = get_max_memory(memory)
-    if spread != "sequential":
-        limits = get_balanced_memory(shapes, dict(limits), low_zero=spread == "balanced_low_0", **whole)
-    return dict(infer_auto_device_map(shapes, max_memory=limits, **whole))
+    return by_accelerate(shapes, get_max_memory(memory), spread)[0]

@@ -134,7 +134,7 @@ def plan_placement(
     _check_room(pieces, given)
     if isinstance(strategy, str) and strategy in STRATEGIES:
         name = strategy
-        device_map, limits = _by_accelerate(model, limits, strategy)
+        device_map, limits = by_accelerate(model, limits, strategy)
     elif isinstance(strategy, str):
         raise PlacementError(f"strategy={strategy!r}: choose one of {', '.join(STRATEGIES)}, or give a rule or a map")
     else:
@@ -177,9 +177,10 @@ def _check_room(pieces: Sequence[tuple[str, int]], budgets: Mapping[Device, int]
         raise PlacementError(f"{said}: no map can fit; a smaller type or a larger device can")
 
 
-def _by_accelerate(
+def by_accelerate(
     model: torch.nn.Module, budgets: dict[Device, int], strategy: str
 ) -> tuple[dict[str, Device], dict[Device, int]]:
+    """Return the map that Accelerate makes of one of :data:`STRATEGIES`, and the bytes that it allowed each device."""
     from accelerate.utils import get_balanced_memory, infer_auto_device_map
 
     whole = list(getattr(model, "_no_split_modules", None) or [])

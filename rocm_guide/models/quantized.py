@@ -3,9 +3,8 @@
 
 Counted are the codes, and the scales and zeros beside them. Every key is either one that changes the bytes and is
 counted, or one that is known to change none; any other is named, in an error or, where it is off, beside the format's
-name. Sources: the layers that GPTQModel,
-AutoAWQ, bitsandbytes, compressed-tensors, AutoRound, HQQ, Quark, ModelOpt and torchao put in the place of a linear
-layer, and transformers' ``utils/quantization_config.py``.
+name. Sources: the layers that GPTQModel, AutoAWQ, bitsandbytes, compressed-tensors, Quark and torchao put in the place
+of a linear layer, and transformers' ``utils/quantization_config.py``.
 """
 
 from __future__ import annotations
@@ -36,11 +35,6 @@ _SILENT = {
     "backend checkpoint_format format quantizer pack_dtype mse act_group_aware hyb_act quant_log",
     "awq": "version zero_point backend do_fuse fuse_max_seq_len modules_to_fuse exllama_config sym desc_act format "
     "checkpoint_format dataset tokenizer meta pack_dtype",
-    "auto-round": "sym backend packing_format data_type iters lr minmax_lr seqlen nsamples batch_size "
-    "autoround_version amp enable_quanted_input enable_minmax_tuning enable_norm_bias_tuning low_gpu_mem_usage "
-    "gradient_accumulate_steps dataset scale_dtype damp_percent desc_act true_sequential block_name_to_quantize "
-    "to_quant_block_names "
-    "quant_lm_head not_use_best_mse dynamic_max_gap provider model_dtype version",
     "bitsandbytes": "bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_quant_storage llm_int8_threshold "
     "llm_int8_enable_fp32_cpu_offload bnb_4bit_use_double_quant",
     "compressed-tensors": "global_compression_ratio version run_compressed use_optimized_inference quantization_status",
@@ -49,8 +43,6 @@ _SILENT = {
     "mxfp4": "",
     "quark": "algo_config quant_mode version export softmax_quant_spec custom_mode log_severity_level",
     "torchao": "untie_embedding_weights version",
-    "modelopt": "producer version kv_cache_scheme kv_cache_quant_algo quantization_status",
-    "hqq": "",
 }
 METHODS = tuple(_SILENT)
 
@@ -139,7 +131,6 @@ def reader(fields: Mapping[str, Any]) -> tuple[str, Callable[[str], _Bytes | Non
     config = {key: value for key, value in config.items() if value is not None}
     method = str(getattr(config.get("quant_method"), "value", config.get("quant_method", "compressed-tensors")))
     method = {"bitsandbytes_4bit": "bitsandbytes", "bitsandbytes_8bit": "bitsandbytes"}.get(method, method)
-    method = {"modelopt_fp4": "modelopt", "intel/auto-round": "auto-round"}.get(method, method)
     if method not in _READERS:
         raise SizesError(f"quantisation {method!r}: its bytes are not counted here; known are {', '.join(METHODS)}")
     recipe = _READERS[method](config)
@@ -156,7 +147,7 @@ def reader(fields: Mapping[str, Any]) -> tuple[str, Callable[[str], _Bytes | Non
         return made[name]
 
     said = ", ".join(f"{shown(key, 60)}={value!r}" for key, value in off.items())
-    return recipe.label + (f" (unknown and off: {said})" if off else ""), of, _kv_bytes(config, method)
+    return recipe.label + (f" (unknown and off: {said})" if off else ""), of, _kv_bytes(config)
 
 
 #: A key whose name has one of these words may say how weights are stored by being off, 0 or empty, too.
@@ -292,10 +283,6 @@ def _blocks(bits: int, rows: int, columns: int, scale: int) -> _Bytes:
     return lambda a, b: a * b * bits / 8 + scale * -(-a // columns) * -(-b // rows)
 
 
-def _first_of(layers: Sequence[tuple[_Names, _Bytes | None]], default: _Bytes | None) -> Callable[[str], _Bytes | None]:
-    return lambda name: next((size for names, size in layers if name in names), default)
-
-
 def _needed(config: Mapping[str, Any], *keys: str) -> None:
     """Refuse a configuration that has none of these keys.
 
@@ -351,35 +338,6 @@ def _awq(config: Mapping[str, Any]) -> _Recipe:
     counted = ("bits", "w_bit", "group_size", "q_group_size", _HEAD, "modules_to_not_convert")
     skipped = _words(config, "modules_to_not_convert")
     return _Recipe(f"awq, {bits} bits", lambda name: size, counted, skipped, not config.get(_HEAD))
-
-
-def _auto_round(config: Mapping[str, Any]) -> _Recipe:
-    def one(given: Mapping[str, Any]) -> _Bytes | None:
-        bits = _number(given, "bits", 4)
-        if str(given.get("data_type", "int")) != "int":
-            raise SizesError(f"data_type={given['data_type']!r} of auto-round: only int is counted here")
-        return None if bits == 16 else _grouped(bits, _group(given, 128), zeros=True)
-
-    extra = _object(config.get("extra_config") or {}, "extra_config")
-    layers = []
-    known = (*_AUTO_ROUND, *_SILENT["auto-round"].split())
-    for key, given in extra.items():
-        _refuse_unknown(_object(given, f"extra_config[{key!r}]"), known, "auto-round")
-        layers.append((_Names([key]), one({**config, **given})))
-    default = one(config)
-    for key in ("act_bits", "super_bits"):
-        if config.get(key, 16) not in (16, 32):
-            raise SizesError(f"{key}={config[key]!r} of auto-round: is not counted here; only weights in groups are")
-
-    counted = (*_AUTO_ROUND, "extra_config", "act_bits", "super_bits", "modules_to_not_convert")
-    head = not any(_HEAD in key for key in extra) and not config.get("quant_lm_head")
-    label, skipped = f"auto-round, {_number(config, 'bits', 4)} bits", _words(config, "modules_to_not_convert")
-    return _Recipe(label, _first_of(layers, default), counted, skipped, head)
-
-
-_AUTO_ROUND = ("bits", "group_size", "data_type")
-_ACTIVATIONS = "act_bits act_data_type act_dynamic act_group_size act_sym super_group_size super_bits"
-_SILENT["auto-round"] += f" {_ACTIVATIONS}"
 
 
 def _bitsandbytes(config: Mapping[str, Any]) -> _Recipe:
@@ -548,7 +506,11 @@ def _quark(config: Mapping[str, Any]) -> _Recipe:
         if key not in cache or size
     ]
     label = f"quark, {' and '.join(sorted(labels))}"
-    return _Recipe(label, _first_of(layers, default), counted, _words(config, "exclude"), keeps_head=False)
+
+    def choose(name: str) -> _Bytes | None:
+        return next((size for names, size in layers if name in names), default)
+
+    return _Recipe(label, choose, counted, _words(config, "exclude"), keeps_head=False)
 
 
 #: torchao's recipes by their class and their older name: (bits, bytes of a scale and zero, default group or -1).
@@ -601,59 +563,9 @@ def _torchao(config: Mapping[str, Any]) -> _Recipe:
     return _Recipe(f"torchao, {bits} bits", lambda name: size, counted, skipped, not skipped)
 
 
-def _modelopt(config: Mapping[str, Any]) -> _Recipe:
-    """Read ModelOpt's configuration, flat or as the ``quantization`` of its hf_quant_config.json."""
-    inner = {**config, **_object(config.get("quantization") or {}, "quantization")}
-    algorithm = str(inner.get("quant_algo") or inner.get("quant_method"))
-    sizes = {"FP8": lambda a, b: a * b + 4, "NVFP4": _grouped(4, _group(inner, 16), scale=1)}
-    sizes["modelopt_fp4"] = sizes["NVFP4"]
-    if algorithm not in sizes:
-        raise SizesError(f"quant_algo={algorithm!r} of modelopt: is not counted here; known are FP8 and NVFP4")
-    size: _Bytes = sizes[algorithm]
-    known = "quant_algo group_size exclude_modules ignore kv_cache_quant_algo kv_cache_scheme"
-    _refuse_unknown(_object(config.get("quantization") or {}, "quantization"), known.split(), "modelopt's quantization")
-    for group in _object(config.get("config_groups") or {}, "config_groups").values():
-        if _words(_object(group, "config_groups"), "targets") != ["Linear"]:
-            raise SizesError(f"config_groups={group!r:.60} of modelopt: only one group, of all Linear, is counted here")
-    skipped = _words(inner, "exclude_modules") + _words(inner, "ignore")
-    counted = ("quantization", "quant_algo", "group_size", "exclude_modules", "ignore", "config_groups")
-    return _Recipe(f"modelopt, {algorithm}", lambda name: size, counted, skipped, keeps_head=False)
-
-
-def _hqq(config: Mapping[str, Any]) -> _Recipe:
-    def one(given: Mapping[str, Any]) -> _Bytes:
-        weights = _object(given.get("weight_quant_params") or given, "quant_config")
-        silent = "channel_wise optimize round_zero axis view_as_float bitpack nbits group_size"
-        _refuse_unknown(weights, silent.split(), "hqq")
-        more = ("weight_quant_params", "scale_quant_params", "zero_quant_params", "offload_meta", *silent.split())
-        _refuse_unknown(given, more, "hqq")
-        for key in ("scale_quant_params", "zero_quant_params"):
-            if given.get(key):
-                raise SizesError(f"{key} of hqq: scales in fewer bits are not counted here")
-        _needed(weights, "nbits")
-        _needed(weights, "group_size")
-        bits, group = _number(weights, "nbits", 4), _group(weights, 64)
-        # Three bits are packed ten to a word of 32; every group of the matrix has a scale and a zero of 16 bits.
-        return lambda a, b: a * b * (3.2 if bits == 3 else bits) / 8 + 4 * a * b / (group if group > 0 else a)
-
-    _needed(config, "quant_config", "nbits", "group_size")  # the settings lie in the first, or beside it
-    beside = {k: config[k] for k in ("nbits", "group_size") if k in config}
-    given = _object(config.get("quant_config") or beside, "quant_config")
-    tagged = [isinstance(v, Mapping) and ("weight_quant_params" in v or "nbits" in v) for v in given.values()]
-    each = "weight_quant_params" not in given and bool(given) and all(tagged)
-    tags = [(_Names([tag]), one(v)) for tag, v in given.items()] if each else []
-    default = None if each else one(given)
-
-    counted = ("quant_config", "skip_modules", *(() if config.get("quant_config") else ("nbits", "group_size")))
-    return _Recipe(
-        "hqq", _first_of(tags, default), counted, _words(config, "skip_modules"), "skip_modules" not in config
-    )
-
-
 _READERS: dict[str, Callable[[Mapping[str, Any]], _Recipe]] = {
     "gptq": _gptq,
     "awq": _awq,
-    "auto-round": _auto_round,
     "bitsandbytes": _bitsandbytes,
     "compressed-tensors": _compressed,
     "fp8": _fp8,
@@ -661,19 +573,15 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], _Recipe]] = {
     "mxfp4": _mxfp4,
     "quark": _quark,
     "torchao": _torchao,
-    "modelopt": _modelopt,
-    "hqq": _hqq,
 }
 
 
-def _kv_bytes(config: Mapping[str, Any], method: str) -> int:
+def _kv_bytes(config: Mapping[str, Any]) -> int:
     """Return the bytes of a cached number that the checkpoint asks for: 1 where it brings scales for an 8-bit cache."""
     scheme = config.get("kv_cache_scheme")
     if isinstance(scheme, Mapping):
         return max(1, _number(scheme, "num_bits", 8) // 8)
-    inner = {**config, **(config.get("quantization") or {})} if method == "modelopt" else config
-    keys = [inner.get("kv_cache_quant_algo"), inner.get("kv_cache_scheme"), config.get("kv_cache_quant_config")]
-    asked = next(filter(None, [scheme, *keys]), None)
+    asked = scheme or config.get("kv_cache_quant_config")
     if isinstance(asked, str) and asked.upper() not in ("FP8", "INT8"):
         raise SizesError(f"{asked!r}: an 8-bit cache is counted here (FP8), and no other")
     return 1 if asked else 2

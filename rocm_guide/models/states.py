@@ -10,9 +10,7 @@ __all__ = ["training_state_bytes"]
 _KINDS = ("mixed", "autocast", "bf16")
 
 
-def training_state_bytes(
-    total: int, trainable: int | None = None, *, mixed_precision: bool = True, kind: str | None = None
-) -> dict[str, int]:
+def training_state_bytes(total: int, trainable: int | None = None, *, kind: str = "mixed") -> dict[str, int]:
     """Return the bytes that weights, gradients and the Adam optimizer take, by part. Activations come on top.
 
     With mixed precision, a trained weight costs 16 bytes: 2 (bf16 weight) + 2 (bf16 gradient) + 4 (fp32 master copy)
@@ -24,8 +22,7 @@ def training_state_bytes(
     Args:
         total: number of parameters, trainable ones included.
         trainable: how many of them are trained; None for all.
-        mixed_precision: keep a master copy and the moments in fp32; the same as ``kind="mixed"``, else "bf16".
-        kind: "mixed", "autocast" or "bf16", instead of ``mixed_precision``.
+        kind: "mixed", "autocast" or "bf16".
 
     Raises:
         GuideError: a negative number, more trainable parameters than there are, or another kind.
@@ -37,7 +34,6 @@ def training_state_bytes(
     trainable = total if trainable is None else trainable
     if not 0 <= trainable <= total:
         raise GuideError(f"trainable={trainable} of total={total}: give 0 <= trainable <= total")
-    kind = kind or ("mixed" if mixed_precision else "bf16")
     if kind not in _KINDS:
         raise GuideError(f"kind={kind!r}: choose one of {', '.join(_KINDS)}")
     if kind == "autocast":

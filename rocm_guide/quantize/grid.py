@@ -143,16 +143,13 @@ def output_error(weight: torch.Tensor, approximation: torch.Tensor, inputs: torc
     return float((wrong.square().sum() / exact.square().sum()).item())
 
 
-def bits_per_weight(
-    bits: int, group: int, columns: int, *, scale_bits: int = 16, zero_bits: int | None = None
-) -> float:
+def bits_per_weight(bits: int, group: int, columns: int) -> float:
     """Return the bits that one weight takes in all: its code, and its share of the group's scale and zero.
 
-    Args:
-        zero_bits: bits of a zero; as wide as a code when None, and 0 for a symmetric grid.
+    A scale has 16 bits, a zero as many as a code.
 
     >>> bits_per_weight(4, 128, 4096), bits_per_weight(4, 32, 4096), bits_per_weight(3, 128, 4096)
     (4.15625, 4.625, 3.1484375)
     """
     width = columns // check_grid(columns, bits, group)
-    return bits + (scale_bits + (bits if zero_bits is None else zero_bits)) / width
+    return bits + (16 + bits) / width

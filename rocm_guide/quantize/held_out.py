@@ -6,6 +6,7 @@ Both need no right answers, and see a change long before an answer flips.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,10 +16,20 @@ import torch
 from rocm_guide.common.base import GuideError
 from rocm_guide.models.course_data import pad_right
 
-__all__ = ["divergence", "drift", "expectations", "held_out_rows", "perplexity"]
+__all__ = [
+    "LOGITS_AT_ONCE",
+    "completion_loss",
+    "divergence",
+    "drift",
+    "expectations",
+    "held_out_rows",
+    "perplexity",
+]
 
 #: Probabilities that are computed at once, tokens times vocabulary: 256 MB in float64.
 _AT_ONCE = 1 << 25
+#: Numbers of the logits that a loss is computed of at once: 256 MiB in float32.
+LOGITS_AT_ONCE = 1 << 26
 #: Probabilities of a reference that are kept: 2 GB in float32.
 _KEPT = 1 << 29
 #: Tokens of a row that are judged; of a longer one its end.
@@ -41,6 +52,15 @@ def held_out_rows(rows: Any, tokenizer: Any, most: int = 64) -> list[dict[str, s
     return [{"prompt": prompt, "completion": completion} for prompt, completion in pairs]
 
 
+def _encoded(sample: Mapping[str, Any], tokenizer: Any, longest: int) -> tuple[list[int], int]:
+    """Return the token ids of a sample, and where its completion begins. Of a long one the end is judged."""
+    # Encoded together, as TRL does; the completion begins where that departs from the prompt alone.
+    prompt, ids = tokenizer(sample["prompt"]).input_ids, tokenizer(sample["prompt"] + sample["completion"]).input_ids
+    start = next((i for i, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b), min(len(prompt), len(ids)))
+    cut = max(0, len(ids) - longest)
+    return ids[cut:], max(1, start - cut)
+
+
 def _batches(
     model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]], what: str
 ) -> Iterator[tuple[Any, Any, list[int]]]:
@@ -50,12 +70,9 @@ def _batches(
     """
     if not len(samples) or not {"prompt", "completion"} <= set(samples[0]):
         raise GuideError(f"{what} needs rows with 'prompt' and 'completion'; held_out_rows makes them of any data set")
-    rows = [
-        (tokenizer(s["prompt"] + s["completion"]).input_ids, len(tokenizer(s["prompt"]).input_ids)) for s in samples
-    ]
     config = model.config.get_text_config()  # of a model that takes images too, the part that writes
     longest = min(_LONGEST, getattr(config, "max_position_embeddings", None) or _LONGEST)
-    rows = [(ids[-longest:], max(0, start - max(0, len(ids) - longest))) for ids, start in rows if len(ids) > 1]
+    rows = [(ids, start) for ids, start in (_encoded(s, tokenizer, longest) for s in samples) if len(ids) > 1]
     rows.sort(key=lambda row: len(row[0]))
     while rows:
         size = 1
@@ -66,25 +83,64 @@ def _batches(
         yield ids, mask, [start for _, start in part]
 
 
-def perplexity(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]]) -> float:
-    """Return exp of the mean loss per token of the completions of ``samples``; prompts are given, not judged.
+def _token_losses(model: Any, ids: Any, mask: Any) -> Any:
+    """Return the loss of each token but the first, given those before it: (rows, tokens) to (rows, tokens - 1)."""
+
+    def losses(logits: Any, begin: int) -> Any:
+        wanted = ids[:, begin + 1 : begin + 1 + logits.shape[1]]
+        return torch.nn.functional.cross_entropy(logits.transpose(1, 2).float(), wanted, reduction="none")
+
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    last = ids.shape[1] - 1
+    most = max(1, LOGITS_AT_ONCE // (len(ids) * base.config.get_text_config().vocab_size))
+    inputs = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
+    with torch.inference_mode():
+        if most >= last or "logits_to_keep" not in inspect.signature(base.forward).parameters:
+            return losses(model(**inputs).logits[:, :last], 0)
+        # The layers run once. Then the model is asked for some positions at a time, and finds their result at hand; so
+        # whatever a family does to its logits (scaling, capping) is done.
+        layers = base.get_decoder()
+        own, found = vars(layers).get("forward"), layers(**inputs)
+        object.__setattr__(layers, "forward", lambda *_, **__: found)
+        try:
+            places = torch.arange(last, device=ids.device).split(most)
+            pieces = [losses(base(**inputs, logits_to_keep=place).logits, int(place[0])) for place in places]
+            return torch.cat(pieces, 1)
+        finally:
+            object.__delattr__(layers, "forward")
+            if own is not None:
+                object.__setattr__(layers, "forward", own)
+
+
+def completion_loss(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]]) -> float:
+    """Return the mean loss, in nats per token, of the completions of ``samples``; prompts are given, not judged.
+
+    The layers see whole rows; the output layer takes some positions at a time, since the logits of 4,096 tokens over
+    a vocabulary of 262,144 would be 4.3 GB in float32, and as much again in the loss.
 
     Raises:
-        GuideError: no samples, or rows without ``prompt`` and ``completion``.
+        GuideError: no samples, rows without ``prompt`` and ``completion``, or none with a completion.
     """
     loss, count = 0.0, 0
-    with torch.inference_mode():
-        for ids, mask, starts in _batches(model, tokenizer, samples, "perplexity"):
-            ids, mask = ids.to(model.device), mask.to(model.device)
-            logits = model(ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
-            each = torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
-            place = torch.arange(1, ids.shape[1], device=ids.device)
-            judged = (place >= torch.tensor(starts, device=ids.device)[:, None]) & (mask[:, 1:] == 1)
-            loss += each[judged].sum().item()
-            count += int(judged.sum())
+    for ids, mask, starts in _batches(model, tokenizer, samples, "perplexity"):
+        ids, mask = ids.to(model.device), mask.to(model.device)
+        each = _token_losses(model, ids, mask)
+        place = torch.arange(1, ids.shape[1], device=ids.device)
+        judged = (place >= torch.tensor(starts, device=ids.device)[:, None]) & (mask[:, 1:] == 1)
+        loss += each[judged].double().sum().item()
+        count += int(judged.sum())
     if not count:
-        raise GuideError("perplexity: no row has a completion of a token or more; check the columns of the data set")
-    return math.exp(min(loss / count, 80.0))
+        raise GuideError("no held-out row has a completion of a token or more; check the columns of the data set")
+    return loss / count
+
+
+def perplexity(model: Any, tokenizer: Any, samples: Sequence[Mapping[str, Any]]) -> float:
+    """Return exp of :func:`completion_loss`.
+
+    Raises:
+        GuideError: see there.
+    """
+    return math.exp(min(completion_loss(model, tokenizer, samples), 80.0))
 
 
 def _log_probabilities(model: Any, ids: Any, mask: Any) -> Any:

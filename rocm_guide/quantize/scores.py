@@ -17,7 +17,7 @@ from rocm_guide.quantize.held_out import drift, perplexity
 #: Tokens of an answer that are timed: enough for a rate, and a model that unpacks its weights each time stays bearable.
 _TIMED = 8
 
-__all__ = ["case_table", "measure", "model_bytes", "table"]
+__all__ = ["case_table", "measure", "model_bytes", "table", "weight_bytes"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,15 @@ def model_bytes(model: Any) -> int:
     return sum(t.numel() * t.element_size() for t in _stored(model))
 
 
+def weight_bytes(folder: str | Path) -> int:
+    """Return the bytes of the weight files in a folder.
+
+    >>> weight_bytes("no-such-folder")
+    0
+    """
+    return sum(p.stat().st_size for p in Path(folder).glob("*") if p.suffix in (".safetensors", ".bin"))
+
+
 def decoder_bits(model: Any, weights: int) -> float:
     """Return the stored bits for each of the ``weights`` weights of a decoder's layers, its few norms included."""
     layers = next(m for n, m in model.named_modules() if n.endswith("layers") and isinstance(m, torch.nn.ModuleList))
@@ -110,10 +119,9 @@ def measure(
         texts = answer(model, tokenizer, prompts, batch=len(samples))  # judged; for the clock it is the warm-up
         exact = sum(t == s["answer"] for t, s in zip(texts, samples, strict=True)) / len(samples)
         speed = _answer_rate(model, tokenizer, prompts[::3])
-    files = Path(folder).iterdir() if folder else ()
     return Measured(
         decoder_bits(model, weights),
-        sum(p.stat().st_size for p in files if p.suffix in (".safetensors", ".bin")),
+        weight_bytes(folder) if folder else 0,
         model_bytes(model),
         exact,
         surprise,

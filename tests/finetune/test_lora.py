@@ -98,7 +98,7 @@ def test_training_state_arithmetic():
         "Adam moments (fp32)": 80,
     }
     assert sum(training_state_bytes(10, 0).values()) == 20
-    assert sum(training_state_bytes(10, mixed_precision=False).values()) == 80
+    assert sum(training_state_bytes(10, kind="bf16").values()) == 80
 
 
 def test_bad_input_is_one_clear_line():

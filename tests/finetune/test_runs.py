@@ -30,6 +30,7 @@ from rocm_guide.finetune import (
 )
 from rocm_guide.finetune.run_folder import RunError, check_weights
 from rocm_guide.models import load_data, load_model, load_tokenizer
+from rocm_guide.quantize import held_out
 from tests.own_data import families
 
 
@@ -56,17 +57,17 @@ def test_a_second_run_finds_what_the_first_one_kept(own_runs):
 def test_the_loss_is_the_same_however_few_logits_are_computed_at_once(family, tmp_path, monkeypatch):
     """Against one pass with all logits; the largest tensor of logits that the output layer makes is counted."""
     model, words = load_model(str(families(tmp_path, family)[family]), device="cpu")
-    pairs = run_measurements.held_out_pairs(load_data("tiny")["test"], words, most=12)
+    rows = held_out.held_out_rows(load_data("tiny")["test"], words, most=12)
     sizes = []
     model.get_output_embeddings().register_forward_hook(lambda layer, inputs, out: sizes.append(out.numel()))
-    whole = run_measurements.completion_loss(model, words, pairs)
+    whole = held_out.completion_loss(model, words, rows)
     assert len(sizes) == 1
     few = 12 * model.config.vocab_size * 4
-    monkeypatch.setattr(run_measurements, "LOGITS_AT_ONCE", few)
+    monkeypatch.setattr(held_out, "LOGITS_AT_ONCE", few)
     sizes.clear()
     layers = model.get_decoder()
     passes = layers.layers[0].register_forward_hook(lambda *_: sizes.append(0))
-    in_pieces = run_measurements.completion_loss(model, words, pairs)
+    in_pieces = held_out.completion_loss(model, words, rows)
     assert abs(in_pieces / whole - 1) < 10 * torch.finfo(torch.float32).eps
     assert max(sizes) <= few and len(sizes) > 4 and sizes.count(0) == 1
     passes.remove()
@@ -451,11 +452,11 @@ def test_a_folder_that_is_not_there_is_no_adapter(tiny, tmp_path):
 def test_what_is_judged_has_the_tokens_that_were_trained(prompt, completion, tiny):
     """TRL encodes prompt and completion together: a token may lie across the place where they meet."""
     words = tiny[1]
-    ids, start = run_measurements._encoded((prompt, completion), words, 1024)
+    ids, start = held_out._encoded({"prompt": prompt, "completion": completion}, words, 1024)
     assert ids == words(prompt + completion).input_ids
     assert start >= 1 and ids[:start] == words(prompt).input_ids[:start]
     assert words.decode(ids[start:]).endswith(completion)
-    cut, later = run_measurements._encoded((prompt, completion), words, len(ids) - 1)
+    cut, later = held_out._encoded({"prompt": prompt, "completion": completion}, words, len(ids) - 1)
     assert cut == ids[1:] and later == max(1, start - 1)
 
 

@@ -8,7 +8,6 @@ import torch
 from rocm_guide.kernels import experts as moe
 from rocm_guide.kernels import int8_gemm as operators
 from rocm_guide.kernels.gemm import CONFIGS, gemm, reference_gemm
-from rocm_guide.kernels.gemm_multiply_reduce import gemm_multiply_reduce
 from rocm_guide.kernels.gemm_skinny import gemm_skinny, reference_skinny
 from rocm_guide.kernels.gemm_split_k import gemm_split_k
 from rocm_guide.kernels.gemm_stream_k import gemm_stream_k
@@ -70,11 +69,6 @@ for _dtype in TYPES:
         CASES[f"split-K {_name}{', atomic' if _atomic else ''}"] = Case(
             ("gemm_split_k_kernel", *(() if _atomic else ("add_parts_kernel",))),
             case(gemm_split_k, 17, 40, 512, _dtype, split=2, atomic=_atomic),
-        )
-    # The kernel reads operands of any layout by strides; types of one size take turns here too.
-    for _weight in (False, True) if _dtype.itemsize == 4 else (bool(SAME_SIZE[_dtype] % 2),):
-        CASES[f"multiply-reduce {_name} {'A B^T' if _weight else 'A B'}"] = Case(
-            ("gemm_multiply_reduce_kernel",), case(gemm_multiply_reduce, 3, 40, 300, _dtype, _weight)
         )
     if _dtype != torch.int8:
         CASES[f"stream-K {_name}"] = Case(("gemm_stream_k_kernel",), case(gemm_stream_k, 48, 80, 640, _dtype))

@@ -6,17 +6,15 @@ from types import SimpleNamespace
 
 import torch
 
-from rocm_guide.kernels import attention, attention_fp8, gemm, gemm_skinny, int8_gemm
+from rocm_guide.kernels import attention, attention_fp8, gemm, int8_gemm
 
 MODULES = (
     attention,
     attention_fp8,
     gemm,
-    gemm_skinny,
     int8_gemm,
 )
 SHARED_MEMORY = 227 * 1024  # the most that a program may have on an H100
-MULTIPROCESSOR = 228 * 1024  # what its programs share, of which each needs 1 KB more than it asks for
 
 
 def fake_driver():

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import triton
 
-from rocm_guide.kernels.resource_table import KernelRow, read_rows
-from rocm_guide.kernels.table_measure import measure_module
+from course.resource_table import KernelRow, read_rows
+from course.table_measure import measure_module
 
 VERSION, ROWS = read_rows()
 SAME_COMPILER = triton.__version__.split(".")[:2] == VERSION.split(".")[:2]

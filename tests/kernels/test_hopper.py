@@ -8,8 +8,8 @@ noticing.
 import pytest
 import torch
 
-from rocm_guide.kernels import attention, attention_fp8, gemm_skinny, int8_gemm
-from tests.kernels.pretend_hopper import MULTIPROCESSOR, SHARED_MEMORY, empty
+from rocm_guide.kernels import attention, attention_fp8, int8_gemm
+from tests.kernels.pretend_hopper import SHARED_MEMORY, empty
 
 
 @pytest.mark.slow
@@ -40,11 +40,3 @@ def test_int8_products_are_fetched_by_the_tma_and_multiplied_by_wgmma(compiled):
         ptx = kernel.asm["ptx"]
         assert "wgmma.mma_async" in ptx and ".s32.s8.s8" in ptx and "cp.async.bulk.tensor" in ptx
         assert kernel.metadata.shared <= SHARED_MEMORY
-
-
-def test_skinny_gemm_collects_parts_without_a_counter_and_two_share_a_multiprocessor(compiled):
-    x, w = empty(8, 16384, dtype=torch.float8_e4m3fn), empty(2304, 16384, dtype=torch.float8_e4m3fn)
-    gemm_skinny.gemm_skinny(x, w, 0.5, 0.5)
-    kernel = compiled[0][1]
-    assert "ld.volatile.global" in kernel.asm["ptx"] and "atom" not in kernel.asm["ptx"]
-    assert 2 * (kernel.metadata.shared + 1024) <= MULTIPROCESSOR

@@ -21,7 +21,6 @@ from rocm_guide.kernels import (
     experts,
     fp8,
     gemm,
-    gemm_multiply_reduce,
     gemm_skinny,
     gemm_split_k,
     gemm_stream_k,
@@ -39,13 +38,12 @@ from tests.forks import start_fork
 
 FILES = (layer_norm, rms_norm, softmax)
 NAMES = [f.__name__.rpartition(".")[2] for f in FILES]
-PRODUCTS = (gemm, gemm_multiply_reduce, gemm_skinny, gemm_split_k, gemm_stream_k, int8_gemm, experts)
+PRODUCTS = (gemm, gemm_skinny, gemm_split_k, gemm_stream_k, int8_gemm, experts)
 ATTENTION = (attention, attention_fp8, decode, decode_int4, paged, mla_decode, mla_prefill)
 ALONE = (*FILES, *PRODUCTS, *ATTENTION, bandwidth, fp8, rmsnorm_fp8, swiglu_fp8)
 #: What a copied file is asked for: file -> its call of tensors x and w, and what torch says.
 PRODUCT_USES = {
     "gemm": ("gemm(x, w.T, w[:, 0].contiguous(), activation='relu')", "torch.relu(x @ w.T + w[:, 0])"),
-    "gemm_multiply_reduce": ("gemm_multiply_reduce(x, w.T)", "x @ w.T"),
     "gemm_skinny": (
         "gemm_skinny(x.half(), w.half(), out_dtype=torch.float32)",
         "(x.half().double() @ w.half().double().T).float()",
@@ -144,7 +142,7 @@ assert torch.allclose(y, wanted, atol=1e-5) and torch.allclose(dx, dx_wanted, at
 x = torch.randn(1, 2, 20, 40)
 codes, s = file.quantize_heads(x, torch.int8)
 y, _ = file.attention_quantized(codes, codes, codes, q_scale=s, k_scale=s, v_scale=s)
-wide = file.dequantize_heads(codes, s, torch.float32)
+wide = file.dequantize_heads(codes, s).float()
 assert torch.allclose(y.float(), torch.nn.functional.scaled_dot_product_attention(wide, wide, wide), atol=3e-3)
 """,
     "decode": """

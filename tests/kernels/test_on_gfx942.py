@@ -14,8 +14,8 @@ import triton.language as tl
 
 from cdna.run import RunError
 from cdna.run.launches import executed_on_gfx942
+from course.resource_table import read_rows
 from rocm_guide.kernels.attention import narrow
-from rocm_guide.kernels.resource_table import read_rows
 from tests.kernels import gfx942_attention, gfx942_gemm, gfx942_rows
 
 #: An older Triton lays these sums out without copies.

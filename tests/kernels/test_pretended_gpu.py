@@ -9,20 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cdna.dry_run.torch_gpu import pretend_torch_device
-from rocm_guide.kernels.fp8 import fp8_here
-
 HERE = Path(__file__).parent
 #: Those that choose among the 8-bit types.
 FILES = ("gemm/test_gemm.py", "gemm/test_gemm_skinny.py", "attention/test_attention_quantized.py")
-
-
-def test_each_gpu_has_its_form_of_fp8():
-    forms = {}
-    for arch in ("gfx942", "gfx950"):
-        with pretend_torch_device(arch):
-            forms[arch] = [fp8_here(kind).name for kind in ("e4m3", "e5m2")]
-    assert forms == {"gfx942": ["e4m3fnuz", "e5m2fnuz"], "gfx950": ["e4m3fn", "e5m2"]}
 
 
 def test_no_kernel_test_is_refused():

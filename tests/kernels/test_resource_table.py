@@ -12,9 +12,9 @@ import triton
 from typer.testing import CliRunner
 
 from cdna.dry_run.driver import dry_run
+from course import table_measure
 from course.__main__ import app
-from rocm_guide.kernels import table_measure
-from rocm_guide.kernels.resource_table import (
+from course.resource_table import (
     TableError,
     compare_rows,
     find_module,
@@ -23,7 +23,7 @@ from rocm_guide.kernels.resource_table import (
     rows_text,
     write_rows,
 )
-from rocm_guide.kernels.table_measure import case_sources, compiled_sources, digest_of, measure_module
+from course.table_measure import case_sources, compiled_sources, digest_of, measure_module
 from tests.kernels.table import ROWS, SAME_COMPILER, VERSION
 
 same_compiler = pytest.mark.skipif(

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What kernel tests run on, and which 8-bit floats its GEMMs take.
-
-``rocm_guide.kernels.fp8.fp8_here`` says in which form kernels write e4m3 here.
-"""
+"""What kernel tests run on, which 8-bit floats its GEMMs take, and in which form kernels write e4m3 here."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import os
 
 import torch
 
+from rocm_guide.kernels.fp8 import Fp8Format, fp8_format
 from rocm_guide.kernels.gemm import architecture, eight_bit_floats
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -28,6 +26,11 @@ def here() -> str:
 def eight_bit() -> list[torch.dtype]:
     """The fp8 types that a GEMM test may use: FNUZ on MI300X, OCP on later GPUs of AMD and on NVIDIA's."""
     return list(eight_bit_floats(here()))
+
+
+def fp8_here() -> Fp8Format:
+    """The form of e4m3 that kernels write here; Triton's interpreter takes OCP."""
+    return fp8_format("e4m3", here())
 
 
 def hopper() -> bool:

@@ -115,7 +115,6 @@ GOOD: dict[str, dict[str, Any]] = {
         "version": "gemm",
         "modules_to_not_convert": ["gate_proj"],
     },
-    "auto-round": {"bits": 4, "group_size": 128, "sym": True, "iters": 200, "extra_config": {"lm_head": {"bits": 8}}},
     "bitsandbytes": {
         "load_in_4bit": True,
         "bnb_4bit_quant_type": "nf4",
@@ -138,8 +137,6 @@ GOOD: dict[str, dict[str, Any]] = {
         "exclude": ["lm_head"],
     },
     "torchao": {"quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 64}}}},
-    "modelopt": {"quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"], "kv_cache_quant_algo": "FP8"},
-    "hqq": {"quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}, "skip_modules": ["lm_head"]},
 }
 #: Keys that other quantisers write, with a value that matters.
 STRANGE = {"bits": 3, "group_size": 32, "ignore": ["re:.*"], "exclude": ["*"], "modules_to_not_convert": ["mlp"]}
@@ -212,7 +209,7 @@ LLAMA = {
 def random_recipe(rng: random.Random) -> tuple[dict[str, Any], float, set[str]]:
     """A configuration, the bytes of Llama-2-7B's matrices under it by formulas written out here, and its free keys."""
     bits, group, skipped = rng.choice((2, 4, 8)), rng.choice((32, 64, 128)), rng.sample(sorted(LLAMA), 2)
-    method = rng.choice(("gptq", "awq", "fp8", "hqq", "compressed-tensors"))
+    method = rng.choice(("gptq", "awq", "fp8", "compressed-tensors"))
     kept = {"modules_to_not_convert": skipped}
     if method in ("gptq", "awq"):
         config = {"quant_method": method, "bits": bits, "group_size": group, **kept}
@@ -224,10 +221,6 @@ def random_recipe(rng: random.Random) -> tuple[dict[str, Any], float, set[str]]:
     elif method == "fp8":
         config = {"quant_method": method, "weight_block_size": [128, 128], **kept}
         each, free = {n: a * b + 4 * a * b / 128**2 for n, (a, b) in LLAMA.items()}, set(config) - {"quant_method"}
-    elif method == "hqq":
-        config = {"quant_method": method, "quant_config": {"nbits": bits, "group_size": group}, "skip_modules": skipped}
-        each = {n: a * b * bits / 8 + 4 * a * b / group for n, (a, b) in LLAMA.items()}
-        free = {"skip_modules"}
     else:
         weights = {"num_bits": bits, "type": "int", "strategy": "group", "group_size": group, "symmetric": True}
         groups = {"a": {"targets": ["Linear"], "weights": weights}}
@@ -307,14 +300,7 @@ DOWN = 32 * 11008 * 4096  # elements of all down projections of Llama-2-7B
             },
             (LINEAR - DOWN) * 0.53125 + 2 * DOWN,
         ),
-        ("modelopt", GOOD["modelopt"], LINEAR * 0.5625),
         ("torchao", GOOD["torchao"], LINEAR * 0.5625),
-        ("hqq", GOOD["hqq"], LINEAR * 0.5625),
-        (
-            "auto-round",
-            {"bits": 4, "group_size": 128, "extra_config": {"re:.*down_proj": {"bits": 16}}},
-            (LINEAR - DOWN) * 0.51953 + 2 * DOWN,
-        ),
     ],
 )
 def test_bytes_of_whole_checkpoints(method: str, config: dict[str, Any], expected: float) -> None:

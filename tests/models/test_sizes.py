@@ -168,7 +168,7 @@ NUMBERS = 256 * 128 + 512 * 256
                     }
                 },
             },
-            512 * 256 * bits_per_weight(4, 128, 512, zero_bits=0) / 8 + 2 * 256 * 128,
+            512 * 256 * (4 + 16 / 128) / 8 + 2 * 256 * 128,
         ),
     ],
     ids=lambda value: value["quant_method"] if isinstance(value, dict) else "",

@@ -264,7 +264,7 @@ _LEFT_OUT = (
     *("cli", "exercises", "moved", "dojo", "observe.doctor", "observe.predict", "observe.system"),
     *("common.base", "common.host", "common.installation", "finetune.job", "finetune.job_check", "finetune.passport"),
     *("finetune.run_folder", "finetune.run_measurements", "finetune.run_stages"),
-    *("kernels.cases", "kernels.resource_table", "kernels.table_measure", "models.course_data", "models.tiny"),
+    *("kernels.cases", "models.course_data", "models.tiny"),
     *("models.sources", "models.described", "models.quantized", "models.real"),
     *("finetune.rows_check", "serve.door", "serve.sizing", "serve.served_checkpoints"),
     *("tune.tunableop.own_kernels", "tune.tunableop.recorder"),

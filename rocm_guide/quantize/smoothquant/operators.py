@@ -26,9 +26,6 @@ from rocm_guide.quantize.grid import QuantizationError
 
 __all__ = ["OPERATORS", "Operator", "operator_table", "run_operator"]
 
-#: The instance that the guide takes for all five operators, and where CK keeps it.
-CK_INSTANCE = "DeviceBatchedGemmMultiD_Xdl"
-CK_FILE = "device/impl/device_batched_gemm_multi_d_xdl.hpp"
 #: Structs that one has to write.
 OWN_RELU, OWN_ADD = "ScaleScaleAddRelu", "ScaleScaleAdd"
 
@@ -73,11 +70,10 @@ class Operator:
         return self.name.lower()
 
 
-_SUM = "E = alpha A B + beta D"
 OPERATORS = {
     row[0]: Operator(*row)
     for row in (
-        ("Linear_ABDE_I8", _SUM, "I8", "I8", "Bilinear", "q_proj, k_proj, v_proj (W8A8B8O8Linear)"),
+        ("Linear_ABDE_I8", "E = alpha A B + beta D", "I8", "I8", "Bilinear", "q_proj, k_proj, v_proj (W8A8B8O8Linear)"),
         ("Linear_ReLU_ABDE_I8", "E = ReLU(alpha A B + beta D)", "I8", "I8", OWN_RELU, "fc1 (W8A8B8O8LinearReLU)"),
         (
             "Linear_AB_I8_DE_F32",
@@ -93,8 +89,10 @@ OPERATORS = {
 }
 
 
-_FUNCTIONS = (linear_abde_i8, linear_relu_abde_i8, linear_ab_i8_de_f32, bmm_abe_i8, bmm_ab_i8_e_f32)
-_KERNELS: dict[str, Callable[..., Any]] = {kernel.__name__: kernel for kernel in _FUNCTIONS}
+_KERNELS: dict[str, Callable[..., Any]] = {
+    kernel.__name__: kernel
+    for kernel in (linear_abde_i8, linear_relu_abde_i8, linear_ab_i8_de_f32, bmm_abe_i8, bmm_ab_i8_e_f32)
+}
 
 
 def operator_table() -> str:

@@ -22,7 +22,7 @@ __all__ = ["with_own_kernels"]
 #: How transformers runs a layer of each method. "own": a kernel unpacks and multiplies. "first": unpacked to 16 bits on
 #: the first pass, an ordinary product from then on. "rows": a kernel for one row, unpacked to 16 bits for several.
 #: "scaled": inputs are rounded to FP8, and PyTorch multiplies with scales.
-_RUNS = dict.fromkeys(METHODS, "own") | {"compressed-tensors": "first", "quark": "first", "hqq": "first"}
+_RUNS = dict.fromkeys(METHODS, "own") | {"compressed-tensors": "first", "quark": "first"}
 _WHY = {
     "own": "kernels of their own multiply the packed weights and ask the BLAS for nothing",
     "first": "transformers unpacks them to 16 bits, and they ask as planned; vLLM runs kernels of its own",

@@ -27,12 +27,13 @@ from rocm_guide.cli.copying import script_of
 from rocm_guide.cli.main import main
 from rocm_guide.common.base import GuideError
 from rocm_guide.finetune import adapter_size, whole_job
-from rocm_guide.finetune.run_measurements import completion_loss, word_for_word
+from rocm_guide.finetune.run_measurements import word_for_word
 from rocm_guide.models import answer, chat, load_tokenizer, training_rows
 from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.sizes import sizes_of
 from rocm_guide.models.tiny import tiny_folder
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
+from rocm_guide.quantize.held_out import completion_loss
 from tests.cli.copying import alone
 from tests.own_data import RULES, families, layouts, write_layouts
 
@@ -412,9 +413,8 @@ def test_it_evaluates_and_exports_where_the_course_is_not(room):
     code, said = run(room, "evaluate.py", *(f"--{name}={value}" for name, value in knobs.items()))
     assert code == 0, said[-3000:]
     merged = AutoModelForCausalLM.from_pretrained(room / "made/merged").eval()
-    pairs = [(row["prompt"], row["completion"]) for row in rows]
     for name, one in (("with the adapter", merged), ("base", AutoModelForCausalLM.from_pretrained(base).eval())):
-        loss, (exact, _) = completion_loss(one, words, pairs), word_for_word(one, words, pairs)
+        loss, exact = completion_loss(one, words, rows), word_for_word(one, words, rows)
         told = re.search(rf"^{name}: loss: ([\d.]+) ± ([\d.]+), choice: ([\d.]+)% .*exact: ([\d.]+)%", said, re.M)
         assert float(told[1]) == pytest.approx(loss, abs=6e-4), said
         assert float(told[4]) == pytest.approx(100 * exact, abs=0.06)
@@ -426,7 +426,7 @@ def test_it_evaluates_and_exports_where_the_course_is_not(room):
     assert "chat_template.jinja" in files and "adapter_config.json" not in files
     card = ModelCard.load(room / "made/merged/README.md")
     value = {r.metric_type: r.metric_value for r in card.data.eval_results}
-    assert value["perplexity"] == pytest.approx(math.exp(completion_loss(merged, words, pairs)), rel=1e-3)
+    assert value["perplexity"] == pytest.approx(math.exp(completion_loss(merged, words, rows)), rel=1e-3)
     assert card.data.base_model == str(base)
 
 

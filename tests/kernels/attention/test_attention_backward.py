@@ -229,7 +229,7 @@ def test_refusals():
 
 def test_gfx942():
     """No spills, 16x16 MFMA, 2 waves per SIMD, 128-bit loads; the rows are compiled again by test_kernel_table.py."""
-    from rocm_guide.kernels.resource_table import read_rows
+    from course.resource_table import read_rows
 
     rows = [r for r in read_rows()[1] if r.case.startswith("attention: backward,")]
     assert len(rows) == 3 * sum(label.startswith("backward,") for label, _ in attention_cases())

@@ -322,7 +322,7 @@ def test_refused_tiles(device, message):
 
 def test_gfx942():
     """No spills, the tile's MFMA, 2 waves per SIMD, 128-bit loads; test_resource_table.py compiles the rows again."""
-    from rocm_guide.kernels.resource_table import read_rows
+    from course.resource_table import read_rows
 
     rows = [r for r in read_rows()[1] if r.case.startswith("attention: forward,")]
     assert len(rows) == sum(label.startswith("forward,") for label, _ in attention_cases())

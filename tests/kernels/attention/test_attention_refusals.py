@@ -62,7 +62,7 @@ def good_call(name, device):
         return attention_backward, {"do": out, "q": q, "k": k, "v": v, "out": out, "lse": lse}
     if name == "int8":
         (q, a), (k, b), (v, c) = (quantize_heads(x, torch.int8) for x in (q, k, v))
-        named = {"q_scale": a, "k_scale": b, "v_scale": c, "p_scale": 1 / 127, "out_dtype": HALF}
+        named = {"q_scale": a, "k_scale": b, "v_scale": c, "p_scale": 1 / 127}
         return attention_quantized, {"q": q, "k": k, "v": v, **named}
     if name == "decode":
         return attention_decode, {"q": one, "k": keys, "v": values, "lengths": whole(9, 3), "scale": 0.2, "parts": 2}

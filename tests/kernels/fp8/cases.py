@@ -7,7 +7,8 @@ import random
 
 import torch
 
-from rocm_guide.kernels.fp8 import decode_fp8, encode_fp8, fp8_here
+from rocm_guide.kernels.fp8 import decode_fp8, encode_fp8
+from tests.kernels.this_machine import fp8_here
 
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 COLUMNS = (1, 2, 3, 7, 8, 16, 31, 64, 100, 127, 128, 129, 255, 256, 500, 512, 640, 777, 1000, 1024, 1025, 2048, 2050)

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from rocm_guide.kernels import swiglu_fp8 as module
-from rocm_guide.kernels.fp8 import fp8_here
 from rocm_guide.kernels.swiglu_fp8 import reference_swiglu_fp8, swiglu_fp8
 from tests.kernels.fp8.cases import cases, check_fp8, poison
 from tests.kernels.table import rows_of
+from tests.kernels.this_machine import fp8_here
 
 CASES = cases(220, seed=2)
 
 
-def check(x, scale, **options):
-    q, scales = swiglu_fp8(x, scale, **options)
+def check(x, scale):
+    q, scales = swiglu_fp8(x, scale)
     y = reference_swiglu_fp8(x)
     if scale is None:
         wanted = y.abs().amax(-1, keepdim=True).clamp(min=1e-30) / fp8_here().maximum
@@ -49,9 +49,13 @@ def test_rows_may_lie_apart(device, scale):
     check(wide[::2, 11:265], scale)
 
 
-def test_every_tile_gives_the_same(device):
+def test_every_tile_gives_the_same(device, monkeypatch):
     x = torch.randn(3, 2 * 1500, dtype=torch.float16).to(device)
-    results = [check(x, 0.1, tile=t, warps=w).view(torch.uint8) for t, w in ((128, 1), (1024, 2), (2048, 8))]
+    results = []
+    for tile, warps in ((128, 1), (1024, 2), (2048, 8)):
+        for config in module.CONFIGS.values():
+            monkeypatch.setitem(config, "static", ((None, tile, warps),))
+        results.append(check(x, 0.1).view(torch.uint8))
     assert all(torch.equal(r, results[0]) for r in results)
 
 
@@ -97,9 +101,6 @@ def test_bad_arguments_are_named_before_any_launch(device, monkeypatch):
     ):
         with pytest.raises(ValueError, match=words):
             swiglu_fp8(*arguments)
-    for scale, half in ((1.0, {"tile": 256}), (1.0, {"warps": 4}), (None, {"tile": 256, "warps": 4})):
-        with pytest.raises(ValueError, match="give both"):
-            swiglu_fp8(x, scale, **half)
 
 
 def test_for_mi300x_no_spills_wide_accesses():

@@ -11,11 +11,11 @@ import math
 import pytest
 
 from cdna.dry_run.driver import dry_run
+from course.resource_table import read_rows
 from rocm_guide.kernels.cases import gemm_skinny_cases, gemm_stream_k_cases
 from rocm_guide.kernels.gemm_skinny import SHAPES
-from rocm_guide.kernels.resource_table import read_rows
 
-MODULES = ("gemm", "gemm_split_k", "gemm_stream_k", "gemm_skinny", "gemm_multiply_reduce")
+MODULES = ("gemm", "gemm_split_k", "gemm_stream_k", "gemm_skinny")
 ROWS = read_rows()[1]
 
 
@@ -30,15 +30,12 @@ def test_limits_spills_widths_and_matrix_instructions(name):
     for r in rows_of(name):
         assert r.spills == 0 and r.findings == "-", (r.case, r.spills, r.findings)
         assert r.waves >= 2 and r.lds <= 65_536 and r.warps <= 16, r
-        uses_dot = r.kernel not in ("add_parts_kernel", "gemm_multiply_reduce_kernel")
-        assert (r.mfma != "-") == uses_dot, (r.case, r.mfma)
+        assert (r.mfma != "-") == (r.kernel != "add_parts_kernel"), (r.case, r.mfma)
         assert r.mfma == "-" or all("16x16x" in op for op in r.mfma.split(",")), (r.case, r.mfma)
         ragged = any(odd in r.case for odd in ("4097", "999"))
         if r.loop_loads != "-" and not ragged:
             widths = {int(w.split("x")[0]) for w in r.loop_loads.split(",")}
-            # B read along N: A's tile then has fewer elements than lanes, one narrow load beside the wide ones.
-            narrow = name == "gemm_multiply_reduce" and "A B^T" not in r.case
-            assert widths == {128} or (narrow and 128 in widths), (r.case, r.loop_loads)
+            assert widths == {128}, (r.case, r.loop_loads)
 
 
 def test_skinny_grids_fill_an_mi300x():

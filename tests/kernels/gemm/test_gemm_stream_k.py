@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import itertools
-import sys
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_guide.kernels.gemm import GemmTile
-from rocm_guide.kernels.gemm_stream_k import StreamWorkspace, gemm_stream_k, reference_stream_k, stream_plan
+from rocm_guide.kernels import gemm_stream_k as stream_k
+from rocm_guide.kernels.gemm_stream_k import GemmTile, StreamWorkspace, gemm_stream_k, reference_stream_k, stream_plan
 from tests.kernels.gemm.cases import TYPES, case, full_sums
 
 TYPES = [t for t in TYPES if t != torch.int8]
@@ -21,54 +20,61 @@ TYPES = [t for t in TYPES if t != torch.int8]
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 3000), st.integers(1, 200), st.integers(1, 400))
 def test_the_plan_does_every_step_once_and_evenly(tiles, steps, units):
-    plan = stream_plan(tiles, steps, units)
-    assert 1 <= plan.workers <= units
-    assert plan.shared_tiles + plan.whole_tiles == tiles
-    stretches = [plan.stretch(w) for w in range(plan.workers)]
-    assert stretches[0][0] == 0 and stretches[-1][1] == plan.shared_tiles * steps
-    assert all(x[1] == y[0] for x, y in itertools.pairwise(stretches))
-    loads = [plan.load(w) for w in range(plan.workers)]
+    workers, shared = stream_plan(tiles, steps, units)
+    assert 1 <= workers <= units and 0 <= shared <= tiles
+    ends = [shared * steps * w // workers for w in range(workers + 1)]  # of the stretches, as the kernel cuts them
+    whole = [len(range(w, tiles - shared, workers)) * steps for w in range(workers)]
+    loads = [last - first + more for (first, last), more in zip(itertools.pairwise(ends), whole, strict=True)]
     assert sum(loads) == tiles * steps
     assert max(loads) - min(loads) <= 1
     rounds = -(-tiles // units)
     assert max(loads) <= max(rounds * steps, 0), "never longer than dealing out whole tiles"
 
 
-def test_the_plan_refuses_nonsense():
-    with pytest.raises(ValueError, match="units=0"):
-        stream_plan(1, 1, 0)
+@pytest.fixture
+def workers_of(monkeypatch):
+    """As many compute units as a test wants, with tiles of 32 x 32."""
+
+    def choose(units):
+        monkeypatch.setattr(stream_k, "unit_count", lambda x: units)
+        small = {bits: GemmTile(32, 32, 32, 4) for bits in (32, 16, 8)}
+        for table in ("CONFIGS", "RAGGED"):
+            monkeypatch.setattr(stream_k, table, dict.fromkeys(("gfx942", "sm_90", "interpreter"), small))
+
+    return choose
 
 
 @pytest.mark.parametrize("seed", range(208))
-def test_random_products(device, close, seed, monkeypatch, guarded):
+def test_random_products(device, close, seed, monkeypatch, guarded, workers_of):
     c = case(seed, device, types=TYPES)
     if (seed // 7) % 2:
-        full_sums(monkeypatch, c, [sys.modules["rocm_guide.kernels.gemm_stream_k"]])
-    workers = (1, 2, 3, 5, 8, 13)[seed % 6] if device == "cpu" else (None, 3, 7, 50, 131)[seed % 5]
-    out_dtype = torch.float32 if c.a.element_size() == 1 else None
-    got = gemm_stream_k(c.a, c.b, workers=workers, out_dtype=out_dtype)
+        full_sums(monkeypatch, c, [stream_k])
+    if device == "cpu" or seed % 5:
+        workers_of((1, 2, 3, 5, 8, 13)[seed % 6] if device == "cpu" else (3, 7, 50, 131)[seed % 4])
+    got = gemm_stream_k(c.a, c.b)
     close(got, reference_stream_k(c.a, c.b), length=c.a.shape[1] + 8, magnitude=c.magnitude)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 7, 12])
-def test_workspace_again_and_repeatable(device, close, workers):
-    tile = GemmTile(32, 32, 32, 4)
+def test_workspace_again_and_repeatable(device, close, workers, workers_of):
+    workers_of(workers)
     space = StreamWorkspace.on(device, 16, 32 * 32)
     space.partials.fill_(float("nan"))
     sizes, repeats = ((33, 100, 130), 2) if device == "cpu" else ((33, 100, 330), 3)
     for seed in range(3):
         c = case(seed, device, types=[torch.float16], sizes=sizes)
-        results = [gemm_stream_k(c.a, c.b, workers=workers, tile=tile, workspace=space) for _ in range(repeats)]
+        results = [gemm_stream_k(c.a, c.b, workspace=space) for _ in range(repeats)]
         close(results[0], reference_stream_k(c.a, c.b), length=c.a.shape[1], magnitude=c.magnitude)
         assert all(torch.equal(results[0], r) for r in results[1:])
         assert not space.flags.any(), "a flag was left raised"
 
 
 @pytest.mark.parametrize(("m", "n", "workers"), [(20, 30, 9), (20, 30, 2), (70, 40, 15), (33, 65, 13)])
-def test_many_workers_in_one_tile(device, close, m, n, workers):
+def test_many_workers_in_one_tile(device, close, m, n, workers, workers_of):
     c = case(m, device, types=[torch.float32], sizes=(1000,), most_rows=1, plain=True)
     a, b = c.a.expand(m, 1000).contiguous(), c.b[:, :n].contiguous()
-    got = gemm_stream_k(a, b, workers=workers, tile=GemmTile(32, 32, 32, 4))
+    workers_of(workers)
+    got = gemm_stream_k(a, b)
     walk = ((a.double() ** 2) @ (b.double() ** 2)).sqrt()
     close(got, reference_stream_k(a, b), length=1000, magnitude=walk)
 

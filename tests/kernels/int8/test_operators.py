@@ -8,6 +8,7 @@ import random
 import pytest
 import torch
 
+from course.resource_table import read_rows
 from rocm_guide.kernels import int8_gemm as operators
 from rocm_guide.kernels.gemm import GemmTile
 from rocm_guide.kernels.int8_gemm import (
@@ -19,7 +20,6 @@ from rocm_guide.kernels.int8_gemm import (
     reference_operator,
     reference_scaled,
 )
-from rocm_guide.kernels.resource_table import read_rows
 from tests.kernels.int8.cases import check_rounded, codes
 
 SIZES = (1, 2, 7, 16, 31, 32, 33, 65, 100)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from rocm_guide.kernels.resource_table import KernelRow, TableError, find_module, kernel_modules, read_rows
+from course.resource_table import KernelRow, TableError, find_module, kernel_modules, read_rows
 
 if TYPE_CHECKING:
     from cdna.dry_run.driver import DryRun
@@ -174,7 +174,7 @@ def measure_modules(
     >>> measure_modules(["nosuch"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    rocm_guide.kernels.resource_table.TableError: no kernel module 'nosuch' with cases: there are ...
+    course.resource_table.TableError: no kernel module 'nosuch' with cases: there are ...
     """
     import triton
 

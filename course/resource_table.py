@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The gfx942 resource table: every kernel of the course, compiled for MI300X on any machine, one line per launch.
 
-The table is committed (``rocm_guide/data/gfx942_kernels.tsv``). A change to a kernel, a configuration or the compiler
+The table is committed (``gfx942_kernels.tsv`` beside this file). A change to a kernel, a configuration or the compiler
 shows up as a difference. ``python -m course table`` prints it, ``--check`` compares.
 """
 
@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields
-from importlib import resources
 from pathlib import Path
 
 from rocm_guide.common.base import GuideError, package_folder, write_text
 
 __all__ = ["KernelRow", "TableError", "compare_rows", "find_module", "kernel_modules", "read_rows", "write_rows"]
+
+TABLE = Path(__file__).with_name("gfx942_kernels.tsv")
 
 
 class TableError(GuideError):
@@ -87,7 +88,7 @@ def find_module(name: str) -> str:
     >>> find_module("nosuch")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    rocm_guide.kernels.resource_table.TableError: no kernel module 'nosuch' with cases: there are ...
+    course.resource_table.TableError: no kernel module 'nosuch' with cases: there are ...
     """
     known = kernel_modules()
     found = [module for module in known if name in (module, module.rpartition(".")[2])]
@@ -103,7 +104,7 @@ def rows_text(rows: Sequence[KernelRow]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read_rows(path: Path | None = None) -> tuple[str, list[KernelRow]]:
+def read_rows(path: Path = TABLE) -> tuple[str, list[KernelRow]]:
     """Return the committed table: the Triton version that made it, and its rows.
 
     Raises:
@@ -113,14 +114,12 @@ def read_rows(path: Path | None = None) -> tuple[str, list[KernelRow]]:
     >>> version.startswith("3."), len(rows) > 0
     (True, True)
     """
-    source = path or Path("gfx942_kernels.tsv of this package")
     try:
-        text = resources.files("rocm_guide").joinpath("data/gfx942_kernels.tsv").read_text() if path is None else ""
-        head, names, *lines = (text or source.read_text()).splitlines()
+        head, names, *lines = path.read_text().splitlines()
     except (OSError, ValueError) as e:
-        raise TableError(f"{source}: cannot be read ({e}); write it with python -m course table --write") from e
+        raise TableError(f"{path}: cannot be read ({e}); write it with python -m course table --write") from e
     if names.split("\t") != [f.name for f in fields(KernelRow)] or "triton " not in head:
-        raise TableError(f"{source}: not a table of kernels; write it with python -m course table --write")
+        raise TableError(f"{path}: not a table of kernels; write it with python -m course table --write")
     rows = []
     kinds = [str(f.type) for f in fields(KernelRow)]
     for number, line in enumerate(lines, 3):
@@ -129,16 +128,15 @@ def read_rows(path: Path | None = None) -> tuple[str, list[KernelRow]]:
             make = {"int": int, "float": float, "str": str}
             rows.append(KernelRow(*(make[k](c) for k, c in zip(kinds, cells, strict=True))))
         except ValueError as e:
-            raise TableError(f"{source}, line {number}: {e}") from e
+            raise TableError(f"{path}, line {number}: {e}") from e
     return head.rsplit("triton ", 1)[1], rows
 
 
-def write_rows(rows: Sequence[KernelRow], path: Path | None = None) -> Path:
+def write_rows(rows: Sequence[KernelRow], path: Path = TABLE) -> Path:
     """Write the table, with the Triton version on top; returns the path."""
     import triton
 
-    target = path or package_folder() / "data" / "gfx942_kernels.tsv"
-    return write_text(target, f"# gfx942 (MI300X), compiled with triton {triton.__version__}\n{rows_text(rows)}")
+    return write_text(path, f"# gfx942 (MI300X), compiled with triton {triton.__version__}\n{rows_text(rows)}")
 
 
 def compare_rows(old: Sequence[KernelRow], new: Sequence[KernelRow]) -> list[str]:
