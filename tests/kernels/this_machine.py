@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
 
 from rocm_guide.kernels.gemm import architecture, eight_bit_floats
+from tests.in_turn import in_shares
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 OCP = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -28,6 +30,14 @@ def here() -> str:
 def eight_bit() -> list[torch.dtype]:
     """The fp8 types that a GEMM test may use: FNUZ on MI300X, OCP on later GPUs of AMD and on NVIDIA's."""
     return list(eight_bit_floats(here()))
+
+
+def seeds(n: int) -> list[Any]:
+    """The numbers of random cases: all on a GPU, and in the interpreter a third of them in each run.
+
+    Types, strides and options go by remainders of 2 to 7: a stretch of 24 has them all.
+    """
+    return list(range(n)) if torch.cuda.is_available() else in_shares(range(n), 3, together=24)
 
 
 def hopper() -> bool:

@@ -8,9 +8,10 @@ import torch
 
 from rocm_guide.kernels.gemm_multiply_reduce import gemm_multiply_reduce, reference_multiply_reduce
 from tests.kernels.gemm.cases import case
+from tests.kernels.this_machine import seeds
 
 
-@pytest.mark.parametrize("seed", range(208))
+@pytest.mark.parametrize("seed", seeds(208))
 def test_random_products(device, close, seed, guarded):
     c = case(seed, device, most_rows=12)
     alpha = 1.0 if c.a.dtype == torch.int8 else (1.0, -0.25)[seed % 2]

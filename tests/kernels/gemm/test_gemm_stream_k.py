@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rocm_guide.kernels.gemm import GemmTile
 from rocm_guide.kernels.gemm_stream_k import StreamWorkspace, gemm_stream_k, reference_stream_k, stream_plan
 from tests.kernels.gemm.cases import TYPES, case, full_sums
+from tests.kernels.this_machine import seeds
 
 TYPES = [t for t in TYPES if t != torch.int8]
 
@@ -39,7 +40,7 @@ def test_the_plan_refuses_nonsense():
         stream_plan(1, 1, 0)
 
 
-@pytest.mark.parametrize("seed", range(208))
+@pytest.mark.parametrize("seed", seeds(208))
 def test_random_products(device, close, seed, monkeypatch, guarded):
     c = case(seed, device, types=TYPES)
     if (seed // 7) % 2:
