@@ -57,10 +57,12 @@ def in_turn(share: int, of: int) -> pytest.MarkDecorator:
 def in_shares(rows: Iterable[Any], of: int, together: int = 1) -> list[Any]:
     """Return the rows of a table as parameters of a test, each of them in every ``of``-th run, and the others skipped.
 
+    A row that is a tuple holds several arguments.
     ``together``: so many rows one after the other run in the same turn. A random case's number decides its type, its
     layout and more by remainders, and every run is to have all of these.
     """
-    return [pytest.param(row, marks=in_turn(n // together % of, of)) for n, row in enumerate(rows)]
+    values = (row if isinstance(row, tuple) else (row,) for row in rows)
+    return [pytest.param(*row, marks=in_turn(n // together % of, of)) for n, row in enumerate(values)]
 
 
 def deal_out(item: pytest.Item) -> None:

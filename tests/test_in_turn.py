@@ -111,6 +111,8 @@ def test_rows_that_stay_together_run_in_the_same_turn_and_all_of_them_in_a_round
         seen.append([row.values[0] for row in rows if not row.marks[0].args[0]])
     assert sorted(chain(*seen)) == list(range(50))
     assert seen[0] == [*range(6), *range(18, 24), *range(36, 42)]
+    (row,) = in_turn.in_shares([("two", "arguments")], 1)
+    assert row.values == ("two", "arguments")
 
 
 ROOT = Path(__file__).parents[1]

@@ -6,6 +6,7 @@ What costs minutes is dealt out over runs: each takes the notebooks of its turn,
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -14,6 +15,7 @@ import pytest
 
 from rocm_guide.cli.lessons import catalogue
 from tests.in_turn import in_turn
+from tests.notebooks.my_model import trained_runs
 from tests.pretended.left_out import LEFT_OUT, SECONDS, SHRUNK, UNPROVEN
 from tests.pretended.notebook import ROOT, notebook, run_pretended, stale_rows
 
@@ -47,10 +49,10 @@ def runs(tmp_path_factory):
 
 
 @cache
-def make_model(runs):
+def make_model(runs, factory):
     """Train and merge it as on the CPU that is here: with a GPU pretended one cell would take minutes."""
-    code = "from rocm_guide.finetune import merged_model, open_run\n"
-    code += "merged_model(open_run('my-model', model='tiny', dataset='tiny'))"
+    shutil.copytree(trained_runs(factory), runs, dirs_exist_ok=True)
+    code = "from rocm_guide.finetune import merged_model, open_run\nmerged_model(open_run('my-model'))"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "ROCM_GUIDE_RUNS": str(runs)}, check=True)
 
 
@@ -59,9 +61,9 @@ def make_model(runs):
 @pytest.mark.parametrize(
     "lesson", [pytest.param(x, marks=in_turn(TURNS[x.number], len(SHARES)), id=x.path.stem) for x in LESSONS]
 )
-def test_a_notebook_on_a_gpu(lesson, tmp_path, runs):
+def test_a_notebook_on_a_gpu(lesson, tmp_path, runs, tmp_path_factory):
     if "merged_model(" in lesson.path.read_text(encoding="utf-8"):
-        make_model(runs)
+        make_model(runs, tmp_path_factory)
     cells = run_pretended(lesson.path, tmp_path, runs)
     assert cells
     failed = [told(cell) for cell in cells if cell["status"] == "failed"]
