@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import cache
 
 import pytest
 
@@ -48,10 +47,11 @@ def runs(tmp_path_factory):
     return tmp_path_factory.mktemp("runs")
 
 
-@cache
-def make_model(runs, factory):
-    """Train and merge it as on the CPU that is here: with a GPU pretended one cell would take minutes."""
-    shutil.copytree(trained_runs(factory), runs, dirs_exist_ok=True)
+@pytest.fixture(scope="session")
+def merged(runs, tmp_path_factory):
+    """It, trained and merged as on the CPU that is here: with a GPU pretended one cell would take minutes."""
+    if not (runs / "my-model").exists():  # notebook 02 may have been here
+        shutil.copytree(trained_runs(tmp_path_factory), runs, dirs_exist_ok=True)
     code = "from rocm_guide.finetune import merged_model, open_run\nmerged_model(open_run('my-model'))"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "ROCM_GUIDE_RUNS": str(runs)}, check=True)
 
@@ -61,9 +61,9 @@ def make_model(runs, factory):
 @pytest.mark.parametrize(
     "lesson", [pytest.param(x, marks=in_turn(TURNS[x.number], len(SHARES)), id=x.path.stem) for x in LESSONS]
 )
-def test_a_notebook_on_a_gpu(lesson, tmp_path, runs, tmp_path_factory):
+def test_a_notebook_on_a_gpu(lesson, tmp_path, runs, request):
     if "merged_model(" in lesson.path.read_text(encoding="utf-8"):
-        make_model(runs, tmp_path_factory)
+        request.getfixturevalue("merged")
     cells = run_pretended(lesson.path, tmp_path, runs)
     assert cells
     failed = [told(cell) for cell in cells if cell["status"] == "failed"]
