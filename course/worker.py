@@ -242,8 +242,9 @@ def main() -> None:
 
     job = json.loads(lifeline.readline())
     # JupyterLab brings a checker of web addresses, whose import takes three seconds. jsonschema, which checks
-    # notebooks, does without where it is not there.
-    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+    # notebooks, does without where it is not there; and papermill without pyarrow, which reads notebooks from Hadoop.
+    for name in ("rfc3987_syntax", "pyarrow"):
+        sys.modules[name] = None  # type: ignore[assignment]
 
     def watch() -> None:
         lifeline.read()  # returns when the parent closes it, or dies

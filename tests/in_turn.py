@@ -9,7 +9,7 @@ import sys
 import zlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -52,6 +52,17 @@ def in_turn(share: int, of: int) -> pytest.MarkDecorator:
     """Return a mark for tests that run in every ``of``-th run only."""
     reason = f"turn {share} of {of}, now is {turn(of)}; ROCM_GUIDE_TURN={share} or ROCM_GUIDE_ALL=1 runs it"
     return pytest.mark.skipif(not due(share, of), reason=reason)
+
+
+def in_shares(rows: Iterable[Any], of: int, together: int = 1) -> list[Any]:
+    """Return the rows of a table as parameters of a test, each of them in every ``of``-th run, and the others skipped.
+
+    A row that is a tuple holds several arguments.
+    ``together``: so many rows one after the other run in the same turn. A random case's number decides its type, its
+    layout and more by remainders, and every run is to have all of these.
+    """
+    values = (row if isinstance(row, tuple) else (row,) for row in rows)
+    return [pytest.param(*row, marks=in_turn(n // together % of, of)) for n, row in enumerate(values)]
 
 
 def deal_out(item: pytest.Item) -> None:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,19 @@ def test_a_table_is_dealt_out_whole(monkeypatch):
     assert sorted(seen) == table and len(in_turn.dealt(table, 4)) == 2
     monkeypatch.setenv("ROCM_GUIDE_ALL", "1")
     assert in_turn.dealt(table, 4) == table
+
+
+def test_rows_that_stay_together_run_in_the_same_turn_and_all_of_them_in_a_round(monkeypatch):
+    seen = []
+    for number in range(3):
+        monkeypatch.setenv("ROCM_GUIDE_TURN", str(number))
+        rows = in_turn.in_shares(range(50), 3, together=6)
+        assert [row.values for row in rows] == [(n,) for n in range(50)], "what does not run is skipped, and so told"
+        seen.append([row.values[0] for row in rows if not row.marks[0].args[0]])
+    assert sorted(chain(*seen)) == list(range(50))
+    assert seen[0] == [*range(6), *range(18, 24), *range(36, 42)]
+    (row,) = in_turn.in_shares([("two", "arguments")], 1)
+    assert row.values == ("two", "arguments")
 
 
 ROOT = Path(__file__).parents[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One other world of Triton and numpy in each run of the tests, in turn, with a third of its notebooks.
+"""One other world of Triton and numpy in each run of the tests, in turn, with a sixth of its notebooks.
 
 `make worlds` runs all of them whole.
 """
@@ -18,7 +18,7 @@ from tests import worlds
 from tests.in_turn import in_turn
 
 ROOT = Path(__file__).parents[1]
-THIRDS = 3
+SIXTHS = 6
 COMPILES = re.compile(
     r"(?:from|import) (?:triton|cdna\.(?!predict|base|children)"
     r"|rocm_guide\.(?:dojo|kernels|quantize\.smoothquant|tune\.attention|tune\.compilation)\b)"
@@ -73,9 +73,9 @@ def test_a_name_that_is_no_world_is_refused(capsys):
 @pytest.mark.parametrize(
     ("name", "share"),
     [
-        pytest.param(name, share, marks=in_turn(n + len(worlds.WORLDS) * share, THIRDS * len(worlds.WORLDS)))
+        pytest.param(name, share, marks=in_turn(n + len(worlds.WORLDS) * share, SIXTHS * len(worlds.WORLDS)))
         for n, name in enumerate(worlds.WORLDS)
-        for share in range(THIRDS)
+        for share in range(SIXTHS)
     ],
 )
 def test_the_notebooks_that_compile_run_in_another_world(name, share):
@@ -89,4 +89,4 @@ def test_the_notebooks_that_compile_run_in_another_world(name, share):
     command = [sys.executable, "-m", "pytest", "-n", "0", *QUICK_TESTS]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
-    assert worlds.run_notebooks(name, environment, worlds.NOTEBOOKS[share::THIRDS], jobs=1) == 0
+    assert worlds.run_notebooks(name, environment, worlds.NOTEBOOKS[share::SIXTHS], jobs=1) == 0

@@ -145,14 +145,15 @@ def test_a_broken_skinny_gemm_is_noticed(old, new, tmp_path):
     broken.write_text(text.replace(old, new))
     a, b = small_fp8(8, 256 * 18, seed=1), small_fp8(32, 256 * 18, seed=2)
     wanted = (a.double() @ b.double().T / 64).half()
-    wrong = 0
-    for seed in range(6):
+
+    def is_wrong(seed):
         try:
-            wrong += not torch.equal(cpu_skinny_gemm(a, b, 1 / 64, splits=2, seed=seed, source=broken), wanted)
+            return not torch.equal(cpu_skinny_gemm(a, b, 1 / 64, splits=2, seed=seed, source=broken), wanted)
         except HipError as e:
             assert "deadlock" in str(e)
-            wrong += 1
-    assert wrong
+            return True
+
+    assert any(map(is_wrong, range(6))), "in one order or another; the first that is wrong is enough"
 
 
 def test_the_ladder_counts_loads_and_lines():

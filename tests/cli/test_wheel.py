@@ -14,13 +14,10 @@ from pathlib import Path
 import pytest
 
 from rocm_guide.cli.lessons import catalogue, cell_source
-from tests.in_turn import in_turn
+from tests.in_turn import in_shares
 
 ROOT = Path(__file__).parents[2]
 LESSONS = catalogue(ROOT / "notebooks")
-#: The slowest notebook with the fastest, and so on: what one run executes.
-BY_TIME = sorted(LESSONS, key=lambda x: x.seconds or 60)
-PAIRS = [tuple(sorted({BY_TIME[n].number, BY_TIME[-1 - n].number})) for n in range((len(LESSONS) + 1) // 2)]
 #: Links in a clone, folders in the wheel: where in the package, and what they lead to.
 LINKS = {"rocm_guide/notebooks": "notebooks", "rocm_guide/data/measured": "benchmarks/results"}
 
@@ -183,21 +180,20 @@ def test_libraries_of_their_own_folder_are_not_put_beside_the_package(cli):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", [pytest.param(p, marks=in_turn(n, len(PAIRS))) for n, p in enumerate(PAIRS)])
-def test_notebooks_of_the_wheel_run_in_an_empty_folder(cli, pair, tmp_path):
-    """Two in each run, in turn; ROCM_GUIDE_ALL=1 runs them all. Results go where the reader is, the package stays."""
+@pytest.mark.parametrize("number", in_shares([x.number for x in LESSONS], len(LESSONS)))
+def test_a_notebook_of_the_wheel_runs_in_an_empty_folder(cli, number, tmp_path):
+    """One in each run, in turn; ROCM_GUIDE_ALL=1 runs them all. Results go where the reader is, the package stays."""
 
     def files():
         folder = cli.place / "rocm_guide"
         return {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc"}
 
     before = files()
-    for number in pair:
-        (notebook,) = (cli.place / "rocm_guide/notebooks").glob(f"{number}_*.ipynb")
-        command = ["-k", "python3", "--no-progress-bar", str(notebook), f"{number}.ipynb"]
-        done = cli(*command, module="papermill", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr[-2000:]
-    assert files() == before and {p.name for p in tmp_path.iterdir()} <= {"runs", *(f"{n}.ipynb" for n in pair)}
+    (notebook,) = (cli.place / "rocm_guide/notebooks").glob(f"{number}_*.ipynb")
+    command = ["-k", "python3", "--no-progress-bar", str(notebook), f"{number}.ipynb"]
+    done = cli(*command, module="papermill", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert files() == before and {p.name for p in tmp_path.iterdir()} <= {"runs", f"{number}.ipynb"}
 
 
 def test_the_runner_says_where_it_is(cli):

@@ -37,6 +37,7 @@ from rocm_guide.kernels import (
     swiglu_fp8,
 )
 from tests.forks import start_fork
+from tests.in_turn import in_shares
 
 FILES = (layer_norm, rms_norm, softmax)
 NAMES = [f.__name__.rpartition(".")[2] for f in FILES]
@@ -110,7 +111,7 @@ def run_alone(folder):
     assert code == 0, out.read_text()[-2000:]
 
 
-@pytest.mark.parametrize("name", PRODUCT_USES)
+@pytest.mark.parametrize("name", in_shares(PRODUCT_USES, 3))
 def test_a_copied_file_of_products_runs_alone(name, tmp_path):
     source = next(f for f in ALONE if f.__name__.endswith(f".{name}")).__file__
     (tmp_path / f"{name}.py").write_text(Path(source).read_text(encoding="utf-8"))

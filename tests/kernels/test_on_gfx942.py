@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Every Triton kernel of the course as gfx942 machine code, executed here and compared with float64.
 
-Shapes are small, and have ends of tiles in them. The same tests as on a GPU, with all their shapes, run with
-``-p executed_gfx942`` (executed_gfx942.py), which takes much longer.
+Shapes are small, and have ends of tiles in them. Each run has cases of every kernel, three runs have all of them
+(tests/in_turn.py). The same tests as on a GPU, with all their shapes, run with ``-p executed_gfx942``
+(executed_gfx942.py), which takes much longer.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 import torch
@@ -16,6 +19,7 @@ from cdna.run import RunError
 from cdna.run.launches import executed_on_gfx942
 from course.resource_table import read_rows
 from rocm_guide.kernels.attention import narrow
+from tests.in_turn import in_shares
 from tests.kernels import gfx942_attention, gfx942_gemm, gfx942_rows
 
 #: An older Triton lays these sums out without copies.
@@ -23,7 +27,16 @@ HAS_COPIES = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
 CASES = {**gfx942_rows.CASES, **gfx942_gemm.CASES, **gfx942_attention.CASES}
 
 
-@pytest.mark.parametrize("name", CASES)
+def by_turns():
+    """A third of each kernel's cases in each run; those of a kernel with one or two all, so that none is left out."""
+    cases = []
+    for _, names in itertools.groupby(sorted(CASES, key=lambda n: CASES[n].kernels), lambda n: CASES[n].kernels):
+        names = list(names)
+        cases += in_shares(names, 3) if len(names) > 2 else names
+    return cases
+
+
+@pytest.mark.parametrize("name", by_turns())
 def test_equals_float64(name):
     case = CASES[name]
     torch.manual_seed(0)
@@ -33,6 +46,15 @@ def test_equals_float64(name):
     assert done.kernels == list(case.kernels)
     notes = [note for launch in done.launches for note in launch.result.notes]
     assert bool(notes) == bool(case.copies) if HAS_COPIES else not notes or case.copies
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_each_run_has_every_kernel(turn, monkeypatch):
+    monkeypatch.delenv("ROCM_GUIDE_ALL", raising=False)
+    monkeypatch.setenv("ROCM_GUIDE_TURN", str(turn))
+    now = [x if isinstance(x, str) else x.values[0] for x in by_turns() if isinstance(x, str) or not x.marks[0].args[0]]
+    assert len(now) < len(CASES) / 2
+    assert {k for name in now for k in CASES[name].kernels} == {k for case in CASES.values() for k in case.kernels}
 
 
 @pytest.mark.skipif(not HAS_COPIES, reason="Triton before 3.9 lays these sums out without copies")

@@ -15,6 +15,7 @@ from rocm_guide.cli.copying import script_of
 from rocm_guide.cli.lessons import read_notebook
 from rocm_guide.models import load_model
 from rocm_guide.models.tiny import tiny_folder
+from tests.in_turn import in_shares
 from tests.notebooks.cells import code_cells, new_room, run_cell
 from tests.own_data import write_layouts
 
@@ -65,7 +66,7 @@ def saved_adapter(kind, folder):
     return logits
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=in_shares(KINDS, 3))
 def adapter(request, tmp_path, monkeypatch):
     """What ADAPTER is given, its right logits, and whether it has a tokenizer and a template of its own."""
     kind, folder = request.param, tmp_path / "theirs"

@@ -2,6 +2,7 @@
 """The course itself: every notebook keeps the rules, is stored fresh, and runs from top to bottom at tiny scale."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from course.lint import lint_notebook
 from course.run import run_course
 from course.store import PARTS_TABLE, TABLE, course_table, machines, parts_table, pictures
 from rocm_guide.cli.lessons import catalogue, read_notebook
+from tests.notebooks.my_model import TRAINS, trained_runs
 
 FOLDER = Path(__file__).parent.parent.parent / "notebooks"
 LESSONS = catalogue(FOLDER) if any(FOLDER.glob("*.ipynb")) else []
@@ -78,7 +80,11 @@ def test_the_thread_is_stored_as_one_run():
 @pytest.mark.slow
 @pytest.mark.notebooks
 @pytest.mark.parametrize("lesson", LESSONS, ids=IDS)
-def test_runs_from_top_to_bottom(lesson, tmp_path):
+def test_runs_from_top_to_bottom(lesson, tmp_path, tmp_path_factory, monkeypatch):
+    """Each alone, but for the adapter of notebook 02: once a run it is trained as where none is there."""
+    if TRAINS.search(lesson.path.read_text(encoding="utf-8")):
+        shutil.copytree(trained_runs(tmp_path_factory), tmp_path / "runs")
+        monkeypatch.setenv("ROCM_GUIDE_RUNS", str(tmp_path / "runs"))
     before = set(FOLDER.iterdir())
     entry = run_course([lesson], tmp_path)["notebooks"][lesson.number]
     assert entry["status"] == "ok", (entry["failure"]["message"], entry["failure"]["traceback"])

@@ -2,7 +2,7 @@
 """Every notebook with a MODEL, with other families, other widths and a reader's own data, cell by cell on a CPU.
 
 Each notebook has six cases: its families in turn, each with another layout of data, so that over the six it sees every
-layout and every family. A run takes one case of a third of the notebooks, in turn (tests/in_turn.py);
+layout and every family. A run takes one case of a sixth of the notebooks, in turn (tests/in_turn.py);
 ``ROCM_GUIDE_ALL=1`` runs all of them.
 """
 
@@ -23,7 +23,7 @@ from tests.in_turn import everything, turn
 from tests.own_data import PREFERENCES, families, write_layouts
 
 ROOT = Path(__file__).parent.parent.parent
-THIRDS = 3
+SIXTHS = 6
 LAYOUTS = ("messages", "system", "prompt_messages", "text", "alpaca", "sharegpt")
 #: Notebooks whose rows are of another kind.
 OWN_LAYOUTS = {"07": PREFERENCES}
@@ -71,8 +71,8 @@ def cases() -> list[list[tuple[str, str, str]]]:
 
 TURNS = cases()
 EVERY = sorted({case for chosen in TURNS for case in chosen})
-_TURN = turn(THIRDS * len(TURNS))
-TODAY = EVERY if everything() else TURNS[_TURN % len(TURNS)][_TURN // len(TURNS) :: THIRDS]
+_TURN = turn(SIXTHS * len(TURNS))
+TODAY = EVERY if everything() else TURNS[_TURN % len(TURNS)][_TURN // len(TURNS) :: SIXTHS]
 SMOLLM2_TODAY = SMOLLM2 if everything() else [SMOLLM2[turn(len(SMOLLM2))]]
 
 

@@ -36,6 +36,7 @@ from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
 from rocm_guide.quantize.held_out import completion_loss
 from tests.cli.copying import alone
 from tests.own_data import RULES, families, layouts, write_layouts
+from tests.torchrun import run_in_two
 
 LIBRARIES = ["trl.trainer.sft_trainer", "peft"]
 QUANTIZATION = OWN_FOLDERS["quantization"].path
@@ -278,8 +279,8 @@ def test_it_trains_and_goes_on_after_a_kill_where_the_course_is_not(room):
 
 @pytest.mark.slow
 def test_it_trains_in_two_processes_under_torchrun(room):
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    code, said = run(room, *words, *command(tiny_folder(), "rows.jsonl", "two", steps=4))
+    program = command(tiny_folder(), "rows.jsonl", "two", steps=4)
+    code, said = run_in_two(program, room, alone.environment(room, room))
     assert code == 0, said[-3000:]
     assert (room / "two/adapter/adapter_model.safetensors").exists()
     done = history(room / "two")

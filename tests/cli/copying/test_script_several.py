@@ -7,7 +7,6 @@ import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -20,6 +19,7 @@ from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.tiny import tiny_folder
 from tests.cli.copying import alone as alone_in
 from tests.own_data import families, layouts, write_layouts
+from tests.torchrun import run_in_two
 
 FEW = {"steps": 6, "batch": 5, "at_a_time": 2, "rate": 1e-3, "length": 64, "save": 2, "patience": 60}
 KNOBS = {"DATASET": "rows.jsonl", "LENGTH": 64, "BATCH": 4, "SEED": 0, "STRATEGY": "ddp", "PATIENCE": 60}
@@ -38,19 +38,17 @@ def room(tmp_path_factory):
     return folder
 
 
-def run(folder, *launch, **changes):
+def run(folder, *, in_two=False, **changes):
     knobs = {"model": tiny_folder(), "dataset": "rows.jsonl", **FEW, **changes}
-    words = [*launch, "train.py", *(f"--{name}={value}" for name, value in knobs.items())]
-    if not launch:
+    words = ["train.py", *(f"--{name}={value}" for name, value in knobs.items())]
+    if not in_two:
         code, out, err = alone_in.run(folder, words, ["datasets", "transformers.models.llama.modeling_llama"])
         return code, out + err
     gone = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     env = {k: v for k, v in os.environ.items() if k not in gone}
     env |= {"PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "cache")}
     env |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
-    words = [sys.executable, *words]
-    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
-    return done.returncode, done.stdout + done.stderr
+    return run_in_two(words, folder, env)
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +123,7 @@ def test_a_text_is_learnt_whole_and_unknown_columns_are_one_line(room):
 @pytest.mark.parametrize("strategy", ["ddp", "zero2", "zero3"])
 def test_two_processes_under_torchrun_train_what_one_does(strategy, room, alone):
     """Five rows, two at a time: the second process has a piece fewer rows, and its last piece is empty."""
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    code, said = run(room, *launch, out=strategy, strategy=strategy)
+    code, said = run(room, in_two=True, out=strategy, strategy=strategy)
     assert code == 0, said[-3000:]
     steps, losses = read_losses(room / strategy)
     assert steps == alone[0] and losses == pytest.approx(alone[1], abs=2e-3)
@@ -183,11 +180,9 @@ def test_the_watch_sees_what_is_kept_and_sent(strategy, room, tmp_path):
         "--save",
         "3",
     ]
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = [sys.executable, *launch, "-m", "rocm_guide.finetune.watched", *program]
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+    code, said = run_in_two(["-m", "rocm_guide.finetune.watched", *program], tmp_path, env)
+    assert code == 0, said[-3000:]
     rows, gradients = read_watched(tmp_path)
     model = AutoModelForCausalLM.from_pretrained(tiny_folder())
     size = sum(4 * p.numel() for p in model.parameters())

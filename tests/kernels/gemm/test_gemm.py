@@ -24,6 +24,7 @@ from rocm_guide.kernels.gemm import (
     tile_order,
 )
 from tests.kernels.gemm.cases import TYPES, case, full_sums, values
+from tests.kernels.this_machine import seeds
 
 
 def check(close, got, c, expected):
@@ -33,7 +34,7 @@ def check(close, got, c, expected):
         close(got, expected, length=c.a.shape[1], magnitude=c.magnitude)
 
 
-@pytest.mark.parametrize("seed", range(216))
+@pytest.mark.parametrize("seed", seeds(216))
 def test_random_products(device, close, seed, monkeypatch, guarded):
     c = case(seed, device)
     if (seed // 7) % 2:

@@ -17,13 +17,13 @@ from rocm_guide.kernels.gemm_skinny import (
     reference_skinny,
 )
 from tests.kernels.gemm.cases import BRAIN, case
-from tests.kernels.this_machine import INTERPRETED, eight_bit
+from tests.kernels.this_machine import INTERPRETED, eight_bit, seeds
 
 TYPES = [torch.float16, *eight_bit(), *BRAIN]
 DEPTHS = (1, 5, 16, 32, 64, 100, 128, 256, 257, 300)
 
 
-@pytest.mark.parametrize("seed", range(216))
+@pytest.mark.parametrize("seed", seeds(216))
 def test_random_products(device, close, seed, guarded):
     depths = DEPTHS if device == "cpu" else (*DEPTHS, 500, 512, 1000, 2048, 4096, 4100)
     c = case(seed, device, types=TYPES, sizes=depths, most_rows=32, plain=True)

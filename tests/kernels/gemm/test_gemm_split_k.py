@@ -10,9 +10,10 @@ import torch
 
 from rocm_guide.kernels.gemm_split_k import choose_split, gemm_split_k, reference_split_k
 from tests.kernels.gemm.cases import case, full_sums
+from tests.kernels.this_machine import seeds
 
 
-@pytest.mark.parametrize("seed", range(216))
+@pytest.mark.parametrize("seed", seeds(216))
 def test_random_products(device, close, seed, monkeypatch, guarded):
     c = case(seed, device)
     if (seed // 7) % 2:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rocm_guide.kernels import gemm_stream_k as stream_k
 from rocm_guide.kernels.gemm_stream_k import GemmTile, StreamWorkspace, gemm_stream_k, reference_stream_k, stream_plan
 from tests.kernels.gemm.cases import TYPES, case, full_sums
+from tests.kernels.this_machine import seeds
 
 TYPES = [t for t in TYPES if t != torch.int8]
 
@@ -44,7 +45,7 @@ def workers_of(monkeypatch):
     return choose
 
 
-@pytest.mark.parametrize("seed", range(208))
+@pytest.mark.parametrize("seed", seeds(208))
 def test_random_products(device, close, seed, monkeypatch, guarded, workers_of):
     c = case(seed, device, types=TYPES)
     if (seed // 7) % 2:
