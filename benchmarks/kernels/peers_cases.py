@@ -24,6 +24,7 @@ from rocm_guide.kernels.attention import attention_backward, attention_forward, 
 from rocm_guide.kernels.gemm import gemm, pick_gemm_tile
 from rocm_guide.kernels.gemm_skinny import gemm_skinny
 from rocm_guide.kernels.gemm_split_k import gemm_split_k
+from rocm_guide.kernels.int8_gemm import linear_scaled, pick_int8_tile
 from rocm_guide.kernels.layer_norm import layer_norm_backward, layer_norm_forward
 from rocm_guide.kernels.mla_decode import launch_mla
 from rocm_guide.kernels.paged import attention_paged
@@ -32,7 +33,20 @@ from rocm_guide.kernels.rmsnorm_fp8 import rmsnorm_fp8
 from rocm_guide.kernels.softmax import softmax_forward
 from rocm_guide.observe.doctor.own_folders import LibraryFolder
 
-__all__ = ["BF16", "FOLDER", "FP8", "MI300X", "Operation", "Tensors", "draw", "gemm_operations", "operations"]
+__all__ = [
+    "BF16",
+    "FLOATS",
+    "FOLDER",
+    "FP8",
+    "INT8",
+    "MI300X",
+    "Operation",
+    "Tensors",
+    "draw",
+    "gemm_operations",
+    "gemm_tile",
+    "operations",
+]
 
 FOLDER = LibraryFolder(
     name="peers",
@@ -266,46 +280,65 @@ def row_operation(name: str, cols: int, rows: int = 2048) -> Operation:
 # --- products with a weight, whose rows are contiguous ---
 
 
-def our_gemm(a: Any, b: Any, tile: Any) -> Any:
+def our_gemm(a: Any, b: Any, *scales: Any, tile: Any) -> Any:
+    if scales:
+        return linear_scaled(a, b.T, *scales, out_dtype=BF16, tile=tile)
     if len(a) <= 32:
         return gemm_skinny(a, b)
     return gemm_split_k(a, b.T) if len(a) <= 64 else gemm(a, b.T, tile=tile)
 
 
-def aiter_gemm(a: Any, b: Any, n: int, k: int) -> Any:
+def aiter_gemm(a: Any, b: Any, *scales: Any, n: int, k: int) -> Any:
     module = "gemm_a16w16" if a.dtype == BF16 else "gemm_a8w8"
     config = dict(aiter(f"_triton_kernels.{module}", "_get_config")(len(a), n, k))
     if a.dtype == BF16:  # a part of K that goes to one workgroup: all of it
         assert config["NUM_KSPLIT"] == 1
         return aiter(module, module)(a, b, config=config | {"SPLITK_BLOCK_SIZE": a.shape[1]})
-    ones = (torch.ones(len(x), dtype=torch.float32, device="cuda") for x in (a, b))
-    return aiter(module, module)(a, b, *ones, config=config)
+    scales = scales or tuple(torch.ones(len(x), dtype=torch.float32, device="cuda") for x in (a, b))
+    return aiter(module, module)(a, b, *scales, config=config)
 
 
-#: Large products, and those of few tokens: rows, columns, K.
+def scaled_product(a: Any, b: Any, rows: Any, columns: Any) -> Any:
+    return a.float() @ b.float().T * rows.unsqueeze(1) * columns
+
+
+#: Large products, and those of few tokens: rows, columns, K; those in int8 are of Llama 3 8B.
 PRODUCTS = ((8192, 8192, 8192), (4096, 11008, 4096), *((m, 7168, 2048) for m in (1, 16, 32, 64)))
+INT8_PRODUCTS = ((4096, 28672, 4096), (4096, 4096, 14336), (1024, 6144, 4096), (64, 4096, 4096))
+FLOATS, INT8 = {"bf16": BF16, "fp8": FP8}, {"int8": torch.int8}
 
 
-def gemm_operations(sizes: tuple[tuple[int, int, int], ...] = PRODUCTS) -> Iterator[Operation]:
-    """Yield products of these sizes in bf16 and fp8."""
+def gemm_tile(m: int, n: int, k: int, dtype: torch.dtype) -> Any:
+    """Return the tile of our product with a weight on an MI300X."""
+    if dtype == torch.int8:
+        return pick_int8_tile(m, n, 1, "gfx942", MI300X.units, k=k)
+    return pick_gemm_tile(m, n, 8 * dtype.itemsize, "gfx942", MI300X.units, k=k, weight=True)
+
+
+def gemm_operations(
+    sizes: tuple[tuple[int, int, int], ...] = PRODUCTS, types: dict[str, torch.dtype] = FLOATS
+) -> Iterator[Operation]:
+    """Yield products of these sizes and types; those in int8 have a scale for each row and column."""
     for m, n, k in sizes:
-        for name, dtype in (("bf16", BF16), ("fp8", FP8)):
-            size = dtype.itemsize
-            tile = pick_gemm_tile(m, n, 8 * size, "gfx942", MI300X.units, k=k, weight=True)
+        for name, dtype in types.items():
+            size, integer, few = dtype.itemsize, dtype == torch.int8, m <= 64 and dtype != torch.int8
 
             def make(k: int = k, m: int = m, n: int = n, dtype: torch.dtype = dtype) -> Tensors:
-                return draw(m, k, dtype=dtype), draw(n, k, dtype=dtype, seed=1)
+                if dtype != torch.int8:
+                    return draw(m, k, dtype=dtype), draw(n, k, dtype=dtype, seed=1)
+                codes = ((30 * draw(x, k, seed=x)).to(dtype) for x in (m, n))
+                return *codes, *(draw(x, dtype=torch.float32, seed=x).abs() for x in (m, n))
 
             yield Operation(
-                f"{'GEMM' if m > 64 else 'skinny GEMM'} {name} {m} x {n} x {k}",
+                f"{'skinny GEMM' if few else 'GEMM'} {name} {m} x {n} x {k}",
                 make,
-                partial(make, 256 if m > 64 else 512, min(m, 256), 256),
-                size * (m * k + k * n) + 2 * m * n,
+                partial(make, 512 if few else 256, min(m, 256), 256),
+                size * (m * k + k * n) + 2 * m * n + 4 * (m + n) * integer,
                 2 * m * n * k // 1024,
-                lambda a, b: a @ b.T,
-                {"ours": partial(our_gemm, tile=tile), "aiter": partial(aiter_gemm, n=n, k=k)},
-                lengths=(512, 1024, k) if m > 64 else None,
-                alike={"ours": lambda w, tiles=n // 64: w // tiles * tiles} if m <= 32 else {},  # parts of K differ
+                scaled_product if integer else lambda a, b: a @ b.T,
+                {"ours": partial(our_gemm, tile=gemm_tile(m, n, k, dtype)), "aiter": partial(aiter_gemm, n=n, k=k)},
+                lengths=None if few else (512, 1024, k),
+                alike={"ours": lambda w, tiles=n // 64: w // tiles * tiles} if few and m <= 32 else {},  # parts of K
             )
 
 
@@ -495,5 +528,6 @@ def operations() -> dict[str, Operation]:
     """Return all operations by name; rows long, and short, where partial sums weigh most."""
     long = (row_operation(n, 8192 if n.startswith("Layer") else 16384) for n in ROWS)
     short = (row_operation(n, 2048) for n in ROWS if "FP8" not in n)
+    products = (gemm_operations(), gemm_operations(INT8_PRODUCTS, INT8))
     decode = (paged(16, 32, 8, 8192, 128, 64), latent(16, 16, 8192), latent(16, 128, 8192))
-    return {op.name: op for ops in (long, short, gemm_operations(), attention_operations(), decode) for op in ops}
+    return {op.name: op for ops in (long, short, *products, attention_operations(), decode) for op in ops}
