@@ -3,12 +3,12 @@
 
     python -m benchmarks.kernels.gemm_tiles [--sizes]
 
-Each tile of ``CONFIGS["gfx942"]`` (``rocm_guide/kernels/gemm.py``) is compiled for gfx942, one workgroup of it is
-executed with two lengths of K, and the model of `cdna.predict` says how many cycles a compute unit takes for one such
-workgroup, for two at once, and so on. Printed are the cycles beside the loop and of 64 elements of K, as the table has
-them, with a mark where they differ from what stands there: two minutes of one core. `--sizes` goes through the layers
-of four models with the tiles that are chosen, beside aiter's, into results/gemm_tiles.json; a size that is there for
-these versions with its tile is kept. Nothing is measured on a GPU.
+Each tile of ``CONFIGS["gfx942"]`` (``rocm_guide/kernels/gemm.py``, ``int8_gemm.py``) is compiled for gfx942, one
+workgroup of it is executed with two lengths of K, and the model of `cdna.predict` says how many cycles a compute unit
+takes for one such workgroup, for two at once, and so on. Printed are the cycles beside the loop and of 64 elements of
+K, as the table has them, with a mark where they differ from what stands there: three minutes of one core. `--sizes`
+goes through the layers of four models with the tiles that are chosen, beside aiter's, into results/gemm_tiles.json; a
+size that is there for these versions with its tile is kept. Nothing is measured on a GPU.
 """
 
 from __future__ import annotations
@@ -19,15 +19,21 @@ from typing import Any
 
 import torch
 
-from benchmarks.kernels.peers_cases import BF16, FP8, MI300X, draw, gemm_operations
+from benchmarks.kernels.peers_cases import BF16, FLOATS, FP8, INT8, draw, gemm_operations, gemm_tile
 from benchmarks.kernels.peers_mi300x import ROOT, measure, versions
 from cdna.step.steady import events_of
 from cdna.step.timeline import timeline
 from rocm_guide.common.base import write_text
-from rocm_guide.kernels.gemm import CONFIGS, GemmTile, gemm, pick_gemm_tile
+from rocm_guide.kernels.gemm import CONFIGS, gemm
+from rocm_guide.kernels.int8_gemm import CONFIGS as INT8_TILES
+from rocm_guide.kernels.int8_gemm import linear_scaled
 from rocm_guide.observe.predict import launches_of, with_memory
 
-TYPES = {32: torch.float32, 16: BF16, 8: FP8}
+#: What the tables' cycles are of.
+TABLES: dict[torch.dtype, Any] = {
+    **{dtype: CONFIGS["gfx942"][8 * dtype.itemsize] for dtype in (torch.float32, BF16, FP8)},
+    torch.int8: INT8_TILES["gfx942"],
+}
 #: Layer -> columns and K of its products: Llama 3 8B, its 70B on eight GPUs, Qwen 2.5 32B, DeepSeek-V3.
 LAYERS = {
     "Llama 3 8B": ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)),
@@ -36,18 +42,24 @@ LAYERS = {
     "DeepSeek-V3": ((24576, 1536), (7168, 16384), (36864, 7168), (7168, 18432)),
 }
 SIZES = tuple((m, n, k) for m in (4096, 1024, 256) for layers in LAYERS.values() for n, k in layers)
-SIZE = {"bf16": BF16.itemsize, "fp8": FP8.itemsize}
+TYPES = FLOATS | INT8
 RESULTS = ROOT / "benchmarks/results/gemm_tiles.json"
 _SHORT, _LONG = 512, 1024
 
 
-def cycles(tile: GemmTile, bits: int) -> tuple[tuple[int, int], ...]:
+def cycles(tile: Any, dtype: torch.dtype) -> tuple[tuple[int, int], ...]:
     """Return cycles beside the loop and of 64 elements of K, with 1, 2, ... workgroups on a compute unit."""
+
+    def product(k: int) -> torch.Tensor:
+        a, b = (draw(4096, k, dtype=dtype) for _ in range(2))
+        if dtype != torch.int8:
+            return gemm(a, b.T, tile=tile)
+        scales = (draw(4096, dtype=torch.float32) for _ in range(2))
+        return linear_scaled(a, b.T, *scales, out_dtype=BF16, tile=tile)
+
     found = []
     for k in (_SHORT, _LONG):
-        ((compiled, grid, arguments, report),) = launches_of(
-            lambda k=k: gemm(draw(4096, k, dtype=TYPES[bits]), draw(4096, k, dtype=TYPES[bits]).T, tile=tile)
-        )
+        ((compiled, grid, arguments, report),) = launches_of(lambda k=k: product(k))
         events = events_of(compiled, grid, {n: with_memory(v) for n, v in arguments.items()}, 0, 20_000_000)
         together = range(1, report.occupancy.workgroups_per_cu + 1)
         found.append([float(timeline(events, groups=n).cycles) for n in together])
@@ -57,8 +69,8 @@ def cycles(tile: GemmTile, bits: int) -> tuple[tuple[int, int], ...]:
 
 def chosen(m: int, n: int, k: int) -> dict[str, str]:
     """Return the tile that is picked for each type of a product with a weight."""
-    tiles = {t: pick_gemm_tile(m, n, 8 * size, "gfx942", MI300X.units, k=k, weight=True) for t, size in SIZE.items()}
-    return {f"GEMM {t} {m} x {n} x {k}": f"{tile.bm} x {tile.bn} x {tile.bk}" for t, tile in tiles.items()}
+    tiles = {name: gemm_tile(m, n, k, dtype) for name, dtype in TYPES.items()}
+    return {f"GEMM {name} {m} x {n} x {k}": f"{tile.bm} x {tile.bn} x {tile.bk}" for name, tile in tiles.items()}
 
 
 def sizes() -> None:
@@ -68,7 +80,7 @@ def sizes() -> None:
     kept = stored.get("us", {}) if stored.get("versions") == about["versions"] else {}
     rows: dict[str, Any] = {}
     tiles = {name: tile for size in SIZES for name, tile in chosen(*size).items()}
-    for op in gemm_operations(SIZES):
+    for op in gemm_operations(SIZES, TYPES):
         name, tile = op.name, tiles[op.name]
         rows[name] = kept.get(name, {})
         if rows[name].get("tile") != tile:
@@ -87,12 +99,10 @@ def main() -> None:
     if parser.parse_args().sizes:
         sizes()
         return
-    for bits, tiles in CONFIGS["gfx942"].items():
+    for dtype, tiles in TABLES.items():
         for tile in tiles:
-            now = cycles(tile, bits)
-            print(
-                f"{bits:2} bits {tile.bm} x {tile.bn} x {tile.bk}: {now}{' changed' * (now != tile.cycles)}", flush=True
-            )
+            now = cycles(tile, dtype)
+            print(f"{dtype} {tile.bm} x {tile.bn} x {tile.bk}: {now}{' changed' * (now != tile.cycles)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -24,15 +24,30 @@ from rocm_guide.kernels.attention import attention_backward, attention_forward, 
 from rocm_guide.kernels.gemm import gemm, pick_gemm_tile
 from rocm_guide.kernels.gemm_skinny import gemm_skinny
 from rocm_guide.kernels.gemm_split_k import gemm_split_k
+from rocm_guide.kernels.int8_gemm import linear_scaled, pick_int8_tile
 from rocm_guide.kernels.layer_norm import layer_norm_backward, layer_norm_forward
 from rocm_guide.kernels.mla_decode import launch_mla
+from rocm_guide.kernels.mla_prefill import mla_attention, reference_mla_naive
 from rocm_guide.kernels.paged import attention_paged
 from rocm_guide.kernels.rms_norm import rms_norm_backward, rms_norm_forward
 from rocm_guide.kernels.rmsnorm_fp8 import rmsnorm_fp8
 from rocm_guide.kernels.softmax import softmax_forward
 from rocm_guide.observe.doctor.own_folders import LibraryFolder
 
-__all__ = ["BF16", "FOLDER", "FP8", "MI300X", "Operation", "Tensors", "draw", "gemm_operations", "operations"]
+__all__ = [
+    "BF16",
+    "FLOATS",
+    "FOLDER",
+    "FP8",
+    "INT8",
+    "MI300X",
+    "Operation",
+    "Tensors",
+    "draw",
+    "gemm_operations",
+    "gemm_tile",
+    "operations",
+]
 
 FOLDER = LibraryFolder(
     name="peers",
@@ -59,7 +74,8 @@ class Operation:
         plain: the operation in torch: what inductor compiles, and what results are held against; fp32 inside.
         calls: library -> what it does with the inputs.
         lengths: two short lengths of a long loop that are executed in its place, and how long the loop is.
-        alike: library -> the number of a workgroup with the same work, for each; all have the same if left out.
+        alike: library, or library and kernel -> the number of a workgroup with the same work, for each; all have the
+            same if left out.
         torch_bytes: library -> bytes that torch moves for it after its kernels.
         indices: what int32 tensors of these shapes hold; nothing has values where nothing is allocated.
         close: the largest error that rounding explains, as a share of the largest result.
@@ -266,46 +282,65 @@ def row_operation(name: str, cols: int, rows: int = 2048) -> Operation:
 # --- products with a weight, whose rows are contiguous ---
 
 
-def our_gemm(a: Any, b: Any, tile: Any) -> Any:
+def our_gemm(a: Any, b: Any, *scales: Any, tile: Any) -> Any:
+    if scales:
+        return linear_scaled(a, b.T, *scales, out_dtype=BF16, tile=tile)
     if len(a) <= 32:
         return gemm_skinny(a, b)
     return gemm_split_k(a, b.T) if len(a) <= 64 else gemm(a, b.T, tile=tile)
 
 
-def aiter_gemm(a: Any, b: Any, n: int, k: int) -> Any:
+def aiter_gemm(a: Any, b: Any, *scales: Any, n: int, k: int) -> Any:
     module = "gemm_a16w16" if a.dtype == BF16 else "gemm_a8w8"
     config = dict(aiter(f"_triton_kernels.{module}", "_get_config")(len(a), n, k))
     if a.dtype == BF16:  # a part of K that goes to one workgroup: all of it
         assert config["NUM_KSPLIT"] == 1
         return aiter(module, module)(a, b, config=config | {"SPLITK_BLOCK_SIZE": a.shape[1]})
-    ones = (torch.ones(len(x), dtype=torch.float32, device="cuda") for x in (a, b))
-    return aiter(module, module)(a, b, *ones, config=config)
+    scales = scales or tuple(torch.ones(len(x), dtype=torch.float32, device="cuda") for x in (a, b))
+    return aiter(module, module)(a, b, *scales, config=config)
 
 
-#: Large products, and those of few tokens: rows, columns, K.
+def scaled_product(a: Any, b: Any, rows: Any, columns: Any) -> Any:
+    return a.float() @ b.float().T * rows.unsqueeze(1) * columns
+
+
+#: Large products, and those of few tokens: rows, columns, K; those in int8 are of Llama 3 8B.
 PRODUCTS = ((8192, 8192, 8192), (4096, 11008, 4096), *((m, 7168, 2048) for m in (1, 16, 32, 64)))
+INT8_PRODUCTS = ((4096, 28672, 4096), (4096, 4096, 14336), (1024, 6144, 4096), (64, 4096, 4096))
+FLOATS, INT8 = {"bf16": BF16, "fp8": FP8}, {"int8": torch.int8}
 
 
-def gemm_operations(sizes: tuple[tuple[int, int, int], ...] = PRODUCTS) -> Iterator[Operation]:
-    """Yield products of these sizes in bf16 and fp8."""
+def gemm_tile(m: int, n: int, k: int, dtype: torch.dtype) -> Any:
+    """Return the tile of our product with a weight on an MI300X."""
+    if dtype == torch.int8:
+        return pick_int8_tile(m, n, 1, "gfx942", MI300X.units, k=k)
+    return pick_gemm_tile(m, n, 8 * dtype.itemsize, "gfx942", MI300X.units, k=k, weight=True)
+
+
+def gemm_operations(
+    sizes: tuple[tuple[int, int, int], ...] = PRODUCTS, types: dict[str, torch.dtype] = FLOATS
+) -> Iterator[Operation]:
+    """Yield products of these sizes and types; those in int8 have a scale for each row and column."""
     for m, n, k in sizes:
-        for name, dtype in (("bf16", BF16), ("fp8", FP8)):
-            size = dtype.itemsize
-            tile = pick_gemm_tile(m, n, 8 * size, "gfx942", MI300X.units, k=k, weight=True)
+        for name, dtype in types.items():
+            size, integer, few = dtype.itemsize, dtype == torch.int8, m <= 64 and dtype != torch.int8
 
             def make(k: int = k, m: int = m, n: int = n, dtype: torch.dtype = dtype) -> Tensors:
-                return draw(m, k, dtype=dtype), draw(n, k, dtype=dtype, seed=1)
+                if dtype != torch.int8:
+                    return draw(m, k, dtype=dtype), draw(n, k, dtype=dtype, seed=1)
+                codes = ((30 * draw(x, k, seed=x)).to(dtype) for x in (m, n))
+                return *codes, *(draw(x, dtype=torch.float32, seed=x).abs() for x in (m, n))
 
             yield Operation(
-                f"{'GEMM' if m > 64 else 'skinny GEMM'} {name} {m} x {n} x {k}",
+                f"{'skinny GEMM' if few else 'GEMM'} {name} {m} x {n} x {k}",
                 make,
-                partial(make, 256 if m > 64 else 512, min(m, 256), 256),
-                size * (m * k + k * n) + 2 * m * n,
+                partial(make, 512 if few else 256, min(m, 256), 256),
+                size * (m * k + k * n) + 2 * m * n + 4 * (m + n) * integer,
                 2 * m * n * k // 1024,
-                lambda a, b: a @ b.T,
-                {"ours": partial(our_gemm, tile=tile), "aiter": partial(aiter_gemm, n=n, k=k)},
-                lengths=(512, 1024, k) if m > 64 else None,
-                alike={"ours": lambda w, tiles=n // 64: w // tiles * tiles} if m <= 32 else {},  # parts of K differ
+                scaled_product if integer else lambda a, b: a @ b.T,
+                {"ours": partial(our_gemm, tile=gemm_tile(m, n, k, dtype)), "aiter": partial(aiter_gemm, n=n, k=k)},
+                lengths=None if few else (512, 1024, k),
+                alike={"ours": lambda w, tiles=n // 64: w // tiles * tiles} if few and m <= 32 else {},  # parts of K
             )
 
 
@@ -336,8 +371,12 @@ def aiter_attention_backward(q: Any, k: Any, v: Any, out: Any, lse: Any, do: Any
     return [x.transpose(1, 2) for x in gradients]
 
 
+def of_heads(heads: int, kv_heads: int) -> str:
+    return f"{heads}" if kv_heads == heads else f"{heads}/{kv_heads}"
+
+
 def attention_operations() -> Iterator[Operation]:
-    """Yield attention with heads of six sizes, of packed sequences, and backward."""
+    """Yield attention with heads of six sizes, backward with three, and of packed sequences."""
     batch, heads = 4, 32
 
     def make(n: int, kv_heads: int, tokens: int, size: int, batch: int = batch) -> Tensors:
@@ -352,9 +391,8 @@ def attention_operations() -> Iterator[Operation]:
         *((128, 1024, heads, causal) for causal in (False, True)),
         *((size, 512 if size > 128 else 1024, 8, True) for size in (64, 80, 96, 192, 256)),
     ):
-        many = f"{heads}" if kv_heads == heads else f"{heads}/{kv_heads}"
         yield Operation(
-            f"attention {'causal ' if causal else ''}bf16 {batch} x {many} x {tokens} x {size}",
+            f"attention {'causal ' if causal else ''}bf16 {batch} x {of_heads(heads, kv_heads)} x {tokens} x {size}",
             partial(make, heads, kv_heads, tokens, size),
             partial(make, 2, 1, 256, size, 1),
             4 * batch * (heads + kv_heads) * tokens * size + 4 * batch * heads * tokens,
@@ -366,27 +404,37 @@ def attention_operations() -> Iterator[Operation]:
             },
             alike=alike(tokens) if causal else {},
         )
-    size, tokens = 128, 1024
+    for sequences, size, tokens, kv_heads in ((4, 128, 1024, heads), *((8, size, 512, 8) for size in (64, 256))):
+        yield backward(sequences, heads, kv_heads, tokens, size)
+    yield packed(8, (1024, 640, 256, 128) * 2)
 
-    def make_backward(heads: int = heads, tokens: int = tokens, batch: int = batch) -> Tensors:
-        q, k, v = make(heads, heads, tokens, size, batch)
+
+def backward(batch: int, heads: int, kv_heads: int, tokens: int, size: int) -> Operation:
+    """Return the backward pass of causal attention."""
+
+    def make(batch: int = batch, heads: int = heads, kv_heads: int = kv_heads, tokens: int = tokens) -> Tensors:
+        q, k, v = (draw(batch, n, tokens, size, seed=seed) for seed, n in enumerate((heads, kv_heads, kv_heads)))
         out, lse = reference_attention(q.float(), k.float(), v.float(), causal=True)
         return q, k, v, out.to(BF16), lse, draw(*q.shape, seed=3)
 
-    yield Operation(
-        f"attention backward causal bf16 {batch} x {heads} x {tokens} x {size}",
-        make_backward,
-        partial(make_backward, 2, 256, 1),
-        2 * 8 * batch * heads * tokens * size + 4 * batch * heads * tokens,
+    together, shared, tiles = batch * heads, batch * kv_heads, tokens // 128
+    return Operation(
+        f"attention backward causal bf16 {batch} x {of_heads(heads, kv_heads)} x {tokens} x {size}",
+        make,
+        partial(make, 1, 2, 2 * kv_heads // heads or 1, 256),
+        8 * batch * (heads + kv_heads) * tokens * size + 4 * batch * heads * tokens,
         5 * batch * heads * tokens * tokens * size // 1024,
         attended_backward,
         {
             "ours": lambda q, k, v, o, lse, do: attention_backward(do, q, k, v, o, lse, causal=True)[:3],
             "aiter": aiter_attention_backward,
         },
-        alike=alike(tokens),
+        alike={
+            "ours": lambda n: n // together * together,
+            "ours attention_backward_kv_kernel": lambda n: n // shared * shared,
+            "aiter": lambda n: n // kv_heads % tiles * kv_heads,
+        },
     )
-    yield packed(8, (1024, 640, 256, 128) * 2)
 
 
 def packed(kv_heads: int, lengths: tuple[int, ...], heads: int = 32, size: int = 128) -> Operation:
@@ -491,9 +539,54 @@ def latent(batch: int, heads: int, keys: int, c: int = 512, r: int = 64) -> Oper
     )
 
 
+def latent_prompt(batch: int, heads: int, tokens: int, d: int = 128, r: int = 64, c: int = 512) -> Operation:
+    """Return causal attention over latents with the weights of keys and values applied to queries and sums.
+
+    aiter's kernel is the one of its cache, whose new tokens are all; two products by heads stand around it. Its own
+    settings have no ``num_stages``, and two would need more LDS than a compute unit has. What torch moves to bring
+    its operands into order is not counted.
+    """
+
+    def make(batch: int = batch, heads: int = heads, tokens: int = tokens) -> Tensors:
+        queries = (draw(batch, tokens, heads, n, seed=n) for n in (d, r))
+        return *queries, draw(batch, tokens, c + r), draw(heads, 2 * d, c, seed=1) * c**-0.5
+
+    def on_parts(function: Any, q: Any, q_pe: Any, cache: Any, w: Any) -> Any:
+        return function(q, q_pe, cache[..., :c], cache[..., c:], w, causal=True)
+
+    def by_aiter(q: Any, q_pe: Any, cache: Any, w: Any) -> Any:
+        rows, latents, by_heads = q.shape[1], cache.flatten(0, 1).unsqueeze(1), aiter(*["batched_gemm_bf16"] * 2)
+        settings = aiter("_triton_kernels.extend_attention", "_get_config")(c + r, BF16) | {"num_stages": 1}
+        absorbed = by_heads(q.flatten(0, 1).transpose(0, 1), w[:, :d].transpose(1, 2))
+        x = torch.cat([absorbed.transpose(0, 1), q_pe.flatten(0, 1)], -1)
+        out, keys = torch.empty_like(x[..., :c]), (latents, latents[..., :c])
+        starts, none = (
+            whole(len(q) + 1, step=rows).to("cuda"),
+            torch.zeros(len(q) + 1, dtype=torch.int64, device="cuda"),
+        )
+        given = (starts, none, none, None, True, None, rows, (d + r) ** -0.5)
+        aiter("extend_attention", "extend_attention_fwd")(x, *keys, out, *keys, *given, config=settings)
+        return by_heads(out.transpose(0, 1), w[:, d:]).transpose(0, 1).reshape(q.shape)
+
+    ours, theirs = tokens // 64, tokens // 32
+    return Operation(
+        f"MLA prefill causal bf16 {batch} x {heads} x {tokens} x {c}+{r}",
+        make,
+        partial(make, 1, 2, 64),
+        2 * batch * tokens * (c + r + heads * (2 * d + r)) + 4 * heads * d * c,
+        batch * heads * tokens * tokens * (2 * c + r) // 1024,
+        partial(on_parts, reference_mla_naive),
+        {"ours": partial(on_parts, mla_attention), "aiter": by_aiter},
+        alike={"ours": lambda n: n % ours, "aiter": lambda n: n // heads % theirs * heads},
+        indices=(whole(batch + 1, step=tokens),),
+    )
+
+
 def operations() -> dict[str, Operation]:
     """Return all operations by name; rows long, and short, where partial sums weigh most."""
     long = (row_operation(n, 8192 if n.startswith("Layer") else 16384) for n in ROWS)
     short = (row_operation(n, 2048) for n in ROWS if "FP8" not in n)
+    products = (gemm_operations(), gemm_operations(INT8_PRODUCTS, INT8))
     decode = (paged(16, 32, 8, 8192, 128, 64), latent(16, 16, 8192), latent(16, 128, 8192))
-    return {op.name: op for ops in (long, short, gemm_operations(), attention_operations(), decode) for op in ops}
+    prompt = (latent_prompt(4, 16, 512),)
+    return {op.name: op for ops in (long, short, *products, attention_operations(), decode, prompt) for op in ops}

@@ -122,7 +122,7 @@ def counted(recording: Recording) -> Counter[str]:
 
 def cost(op: Operation, library: str, compiled: Any, grid: Any, arguments: Any, report: Any) -> Counter[str]:
     """Return the cycles of a launch on a whole MI300X, by the model, and what all its workgroups do."""
-    count, alike = math.prod(grid), op.alike.get(library)
+    count, alike = math.prod(grid), op.alike.get(f"{library} {compiled.name}", op.alike.get(library))
     held = min(report.occupancy.workgroups_per_cu, math.ceil(count / MI300X.units))
     arguments = {n: with_memory(v) for n, v in arguments.items()}
     for value in arguments.values():

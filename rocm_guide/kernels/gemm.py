@@ -307,6 +307,24 @@ def unit_count(x: torch.Tensor) -> int:
     return int(torch.cuda.get_device_properties(x.device).multi_processor_count) if x.device.type == "cuda" else 2
 
 
+def first_done(tiles: Sequence[GemmTile], m: int, n: int, k: int, units: int, batch: int = 1) -> GemmTile:
+    """Return, of tiles with which ``units`` compute units are done within 5 % of the first, the one that loads least.
+
+    Workgroups share a compute unit, and come in rounds; the last may be of fewer.
+    """
+
+    def cycles(tile: GemmTile) -> float:
+        most = -(-(batch * -(-m // tile.bm) * -(-n // tile.bn)) // units)  # workgroups that one compute unit gets
+        shared = min(len(tile.cycles), most)
+        rounds = (most - 1) // shared  # before the last
+        (start, step), (start_last, step_last) = tile.cycles[shared - 1], tile.cycles[most - rounds * shared - 1]
+        return rounds * start + start_last + (rounds * step + step_last) * (k or 4096) / 64
+
+    needed = {tile: cycles(tile) for tile in tiles}
+    near = [tile for tile, its in needed.items() if its <= 1.05 * min(needed.values())]
+    return max(near, key=lambda tile: 1 / (1 / tile.bm + 1 / tile.bn))
+
+
 def pick_gemm_tile(
     m: int,
     n: int,
@@ -321,9 +339,8 @@ def pick_gemm_tile(
 ) -> GemmTile:
     """Return the tile with which ``units`` compute units are done first.
 
-    Workgroups share a compute unit, and come in rounds; the last may be of fewer. Of tiles that are done within 5 % of
-    the first, the one that loads least is taken. Where a tile's cycles are not known, the highest speed times the share
-    of the units that its grid keeps busy decides.
+    Where a tile's cycles are not known, the highest speed times the share of the units that its grid keeps busy
+    decides.
 
     Operands that are not ``aligned`` get the tile of :data:`RAGGED` where there is one. ``k``: where it is no multiple
     of a tile's, masks are needed, for which the deepest tile has no registers. ``weight``: B is contiguous along K.
@@ -340,26 +357,20 @@ def pick_gemm_tile(
     if not aligned and arch in RAGGED:
         return RAGGED[arch][bits]
 
-    def rate(tile: GemmTile) -> float:
-        tiles = -(-m // tile.bm) * -(-n // tile.bn)
-        most = -(-tiles // units)  # workgroups that one compute unit gets
-        if not tile.cycles:
-            return tile.speed * tiles / (most * units)
-        shared = min(len(tile.cycles), most)
-        rounds = (most - 1) // shared  # before the last
-        (start, step), (start_last, step_last) = tile.cycles[shared - 1], tile.cycles[most - rounds * shared - 1]
-        return -(rounds * start + start_last + (rounds * step + step_last) * (k or 4096) / 64)
-
     def fits(tile: GemmTile) -> bool:
         # erf needs many registers beside the accumulator: on gfx942 a tile of 256 x 256 would spill more than 200 of
         # them. Masks along K would spill up to 18 of one with a side of 256 that is 128 bytes deep, or 34 scalar ones.
         large, deep = tile.bm * tile.bn >= 256 * 256, max(tile.bm, tile.bn) >= 256 and tile.bk * bits >= 64 * 16
         return not (large and activation == "gelu") and not (deep and k % tile.bk)
 
-    rates = {tile: rate(tile) for tile in table[bits] if fits(tile)}
-    fastest = max(rates.values())
-    near = [tile for tile, its in rates.items() if its == fastest or (tile.cycles and its >= 1.05 * fastest)]
-    best = max(near, key=lambda tile: 1 / (1 / tile.bm + 1 / tile.bn))
+    def rate(tile: GemmTile) -> float:
+        tiles = -(-m // tile.bm) * -(-n // tile.bn)
+        return tile.speed * tiles / (-(-tiles // units) * units)
+
+    tiles = [tile for tile in table[bits] if fits(tile)]
+    if tiles[0].cycles:
+        return first_done(tiles, m, n, k, units)
+    best = max(tiles, key=rate)
     if weight and arch == "sm_90" and bits <= 16 and best.bn > best.bm:  # measured: then the tile is better upright
         return best._replace(bm=best.bn, bn=best.bm)
     return best

@@ -172,7 +172,9 @@ class GemmTile(NamedTuple):
     stages: int = 2
     group: int = 8  #: rows of tiles that are walked together
     descriptors: bool = False  #: let the hardware fetch whole tiles (TMA, from Hopper on) where alignment allows it
-    speed: float = 1.0  #: on a full GPU, relative to the best: measured on sm_90, estimated on gfx942
+    speed: float = 1.0  #: on a full GPU, relative to the best, as measured on sm_90
+    #: On gfx942 instead: cycles beside the loop, and of 64 elements of K, with 1, 2, ... workgroups on a compute unit.
+    cycles: tuple[tuple[int, int], ...] = ()
 
     def options(self, arch: str) -> dict[str, int]:
         """Return the compile options of a launch on ``arch``."""
@@ -181,11 +183,20 @@ class GemmTile(NamedTuple):
         return {"num_warps": self.warps, "num_stages": self.stages, **own}
 
 
-#: Tiles by architecture. gfx942 was chosen from its compiled code, its speeds are estimates; sm_90 was measured
-#: (benchmarks/kernels/int8_gemm.py --search). Other GPUs take gfx942's.
-CONFIGS = {
-    "gfx942": (GemmTile(256, 256, 64, 8), GemmTile(128, 128, 128, 8, speed=0.85), GemmTile(64, 64, 128, 4, speed=0.6),
-               GemmTile(32, 32, 128, 2, speed=0.3)),
+#: Tiles by architecture. gfx942's and their cycles come from Triton 3.9's code and the model of cdna.predict
+#: (benchmarks/kernels/gemm_tiles.py); sm_90's were measured (benchmarks/kernels/int8_gemm.py --search). Other GPUs take
+#: gfx942's.
+CONFIGS: dict[str, tuple[GemmTile, ...]] = {
+    "gfx942": (
+        GemmTile(256, 256, 64, 8, cycles=((16334, 2052),)),
+        GemmTile(256, 128, 128, 8, cycles=((10144, 1112),)),
+        GemmTile(128, 256, 128, 8, cycles=((9789, 1152),)),
+        GemmTile(128, 128, 128, 8, cycles=((4801, 1040), (6901, 1598))),
+        GemmTile(64, 128, 128, 4, cycles=((3752, 680), (5180, 852))),
+        GemmTile(64, 64, 128, 4, cycles=((2808, 596), (3784, 678), (4404, 738), (4643, 1006))),
+        GemmTile(32, 32, 128, 2, cycles=((2308, 562), (2392, 562), (3026, 564), (3184, 564), (4153, 569), (3722, 620),
+                                         (3785, 711), (3051, 947))),
+    ),
     # Few rows wait for memory, and many small workgroups wait together: hence the last two.
     "sm_90": (GemmTile(128, 256, 128, 8, 3, 8, True), GemmTile(128, 128, 128, 8, 3, 8, True, 0.8),
               GemmTile(64, 64, 128, 4, 4, speed=0.62), GemmTile(32, 32, 128, 4, 6, speed=0.25)),
@@ -198,14 +209,35 @@ ALONE = {64: GemmTile(64, 64, 256, 4, 4, descriptors=True), 32: GemmTile(32, 32,
 RAGGED = {"gfx942": GemmTile(128, 64, 64, 8)}
 
 
-def pick_int8_tile(m: int, n: int, batch: int, arch: str, units: int, *, weight: bool = True) -> GemmTile:
-    """Return the tile with the highest speed times the share of its grid that works, and of its elements wanted.
+def first_done(tiles: Sequence[GemmTile], m: int, n: int, k: int, units: int, batch: int = 1) -> GemmTile:
+    """Return, of tiles with which ``units`` compute units are done within 5 % of the first, the one that loads least.
 
-    A model that decodes has few rows. A tile of 256 rows would spend most of its products on rows that are not there,
-    and leave most of the compute units without a tile.
+    Workgroups share a compute unit, and come in rounds; the last may be of fewer.
+    """
+
+    def cycles(tile: GemmTile) -> float:
+        most = -(-(batch * -(-m // tile.bm) * -(-n // tile.bn)) // units)  # workgroups that one compute unit gets
+        shared = min(len(tile.cycles), most)
+        rounds = (most - 1) // shared  # before the last
+        (start, step), (start_last, step_last) = tile.cycles[shared - 1], tile.cycles[most - rounds * shared - 1]
+        return rounds * start + start_last + (rounds * step + step_last) * (k or 4096) / 64
+
+    needed = {tile: cycles(tile) for tile in tiles}
+    near = [tile for tile, its in needed.items() if its <= 1.05 * min(needed.values())]
+    return max(near, key=lambda tile: 1 / (1 / tile.bm + 1 / tile.bn))
+
+
+def pick_int8_tile(
+    m: int, n: int, batch: int, arch: str, units: int, *, k: int = 0, weight: bool = True, matrix: bool = False
+) -> GemmTile:
+    """Return the tile with which ``units`` compute units are done first; ``matrix``: with a number of D for each of E.
+
+    Where a tile's cycles are not known, the highest speed times the share of its grid that works, and of its elements
+    that are wanted, decides: a model that decodes has few rows, and a tile of 256 would spend most of its products on
+    rows that are not there, and leave most of the compute units without a tile.
 
     >>> [pick_int8_tile(m, 8192, 1, "gfx942", 304).bm for m in (32, 512, 8192)]
-    [32, 128, 256]
+    [32, 64, 256]
     """
 
     def grid(tile: GemmTile) -> int:
@@ -217,6 +249,8 @@ def pick_int8_tile(m: int, n: int, batch: int, arch: str, units: int, *, weight:
         return float(tile.speed * wanted * tiles / (triton.cdiv(tiles, units) * units))
 
     tiles = CONFIGS.get(arch, CONFIGS["gfx942"])
+    if tiles[0].cycles:  # 256 x 256 would spill up to 65 registers with a matrix D
+        return first_done([t for t in tiles if not (matrix and t.bm * t.bn >= 256 * 256)], m, n, k, units, batch)
     if weight and arch == "sm_90":  # B contiguous along K: then the wide tile is better upright (measured)
         tiles = tuple(t._replace(bm=t.bn, bn=t.bm) if t.bn > t.bm else t for t in tiles)
     best = max(tiles, key=rate)
@@ -362,7 +396,8 @@ def multiply(
     t = tile
     if t is None and not is_aligned(a[0], b[0]):
         t = RAGGED.get(arch)
-    t = t or pick_int8_tile(m, n, batch, arch, unit_count(a), weight=b.stride(1) == 1)
+    wide = d is not None and d.ndim > 1
+    t = t or pick_int8_tile(m, n, batch, arch, unit_count(a), k=k, weight=b.stride(1) == 1, matrix=wide)
     left, a_kind = operand(a[0], (t.bm, t.bk), t.descriptors and batch == 1)
     right, b_kind = operand(b[0], (t.bk, t.bn), t.descriptors and batch == 1)
     left, right = left if a_kind else a, right if b_kind else b  # a pointer is to all of the batch

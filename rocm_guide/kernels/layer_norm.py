@@ -214,7 +214,7 @@ class Tile(NamedTuple):
 #: The first that serves a row is taken, the last serves all. gfx942 was chosen by what it compiles to (no spills, four
 #: to eight waves on a SIMD, 128-bit loads), sm_90 by measurement (NVIDIA H100). Other GPUs take gfx942's.
 FORWARD = {
-    "gfx942": (Tile(128, 16, 4), Tile(512, 4, 4), Tile(1024, 2, 4), Tile(2048, 1, 4),
+    "gfx942": (Tile(128, 16, 4), Tile(512, 4, 4), Tile(1024, 2, 4), Tile(2048, 2, 2),
                Tile(4096, 1, 4, defer_weight=True), Tile(8192, 1, 4, defer_weight=True, aligned=True),
                Tile(8192, 1, 8, defer_weight=True), Tile(32768, 1, 16, defer_weight=True),
                Tile(8192, 1, 16, blocked=True)),

@@ -112,7 +112,7 @@ def rmsnorm_fp8_kernel(
 # Columns in registers at most, and warps by the size of the tile: (tile up to, num_warps), in ascending order.
 # A wave of gfx942 has 64 lanes, so the same number of warps is twice as many threads there.
 CONFIGS: dict[str, dict[str, Any]] = {
-    "gfx942": {"one_pass": 32768, "warps": ((1024, 1), (2048, 2), (4096, 4), (8192, 8), (32768, 16)), "looped": 8192},
+    "gfx942": {"one_pass": 32768, "warps": ((1024, 1), (2048, 2), (4096, 4), (16384, 8), (32768, 16)), "looped": 8192},
     "sm_90": {"one_pass": 32768, "warps": ((512, 1), (1024, 2), (2048, 4), (8192, 8), (32768, 16)), "looped": 8192},
 }
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from rocm_guide.kernels import experts as moe
@@ -141,10 +143,10 @@ for _name, _options in (
     )
 
 
-def _scaled():
+def _scaled(tile=None):
     a, b = codes(33, 128), codes(128, 48, kind=1)
     rows, columns = (0.01 + normal(s).abs() / 50 for s in (33, 48))
-    got = operators.linear_scaled(a, b, rows, columns, normal(48, seed=3), out_dtype=torch.bfloat16)
+    got = operators.linear_scaled(a, b, rows, columns, normal(48, seed=3), out_dtype=torch.bfloat16, tile=tile)
 
     def check():
         want = reference_scaled(a, b, rows, columns, normal(48, seed=3))
@@ -154,6 +156,9 @@ def _scaled():
 
 
 CASES["int8 with scales of rows and columns"] = Case(("int8_operator_kernel",), _scaled)
+for _tile in operators.CONFIGS["gfx942"][:3]:
+    _name = f"int8 with scales {_tile.bm}x{_tile.bn}x{_tile.bk}"
+    CASES[_name] = Case(("int8_operator_kernel",), partial(_scaled, _tile))
 
 
 def experts_case(tokens, sizes, dtype, tile=None):

@@ -59,7 +59,7 @@ def test_a_tile_of_two_products_goes_to_lds_twice():
 
 
 def test_the_page_has_what_the_stored_table_of_the_peers_says():
-    assert beyond.memory_table() in TEXT
+    assert beyond.memory_table() in TEXT and beyond.more_table() in TEXT
 
 
 def test_a_mended_release_is_said_and_a_wrong_page_fails(monkeypatch):

@@ -162,7 +162,7 @@ def test_the_tile_is_the_one_with_which_the_gpu_is_done_first(bits):
 @pytest.mark.skipif(triton.__version__[:4] != "3.9.", reason="the table's cycles are those of Triton 3.9's code")
 def test_cycles_of_a_tile_are_those_of_its_machine_code():
     tile = CONFIGS["gfx942"][16][-2]
-    assert cycles(tile, 16) == tile.cycles
+    assert cycles(tile, torch.bfloat16) == tile.cycles
 
 
 def test_pick_tile_fills_the_gpu():

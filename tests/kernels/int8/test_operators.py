@@ -7,7 +7,9 @@ import random
 
 import pytest
 import torch
+import triton
 
+from benchmarks.kernels.gemm_tiles import cycles
 from course.resource_table import read_rows
 from rocm_guide.kernels import int8_gemm as operators
 from rocm_guide.kernels.gemm import GemmTile
@@ -17,6 +19,7 @@ from rocm_guide.kernels.int8_gemm import (
     bmm_abe_i8,
     linear_abde_i8,
     linear_scaled,
+    pick_int8_tile,
     reference_operator,
     reference_scaled,
 )
@@ -141,7 +144,7 @@ def test_errors_before_launch(device, call, text):
 
 def test_what_they_become_on_an_mi300x():
     rows = [r for r in read_rows()[1] if r.case.startswith("int8_gemm")]
-    assert len(rows) == 14
+    assert len(rows) == 17
     for r in rows:
         assert r.spills == 0 and r.findings == "-" and r.waves >= 2, r
         assert r.mfma.startswith("v_mfma_i32_16x16x32_i8") and "," not in r.mfma, r
@@ -149,10 +152,23 @@ def test_what_they_become_on_an_mi300x():
             assert {w.split("x")[0] for w in r.loop_loads.split(",")} == {"128"}, r
 
 
+@pytest.mark.skipif(triton.__version__[:4] != "3.9.", reason="the table's cycles are those of Triton 3.9's code")
+def test_cycles_of_a_tile_are_those_of_its_machine_code():
+    tile = operators.CONFIGS["gfx942"][-1]
+    assert cycles(tile, torch.int8) == tile.cycles
+
+
+def test_the_tile_on_an_mi300x():
+    """Few rows get small tiles, many large ones; with a number of D for each of E the largest would spill."""
+    assert [pick_int8_tile(m, 8192, 1, "gfx942", 304, k=8192).bm for m in (32, 512, 8192)] == [32, 64, 256]
+    tiles = [pick_int8_tile(8192, 8192, 1, "gfx942", 304, k=4096, matrix=matrix) for matrix in (False, True)]
+    assert [tile.bm * tile.bn for tile in tiles] == [256 * 256, 256 * 128]
+    alone, many = (pick_int8_tile(512, 512, batch, "gfx942", 304, k=512) for batch in (1, 400))
+    assert alone.bm * alone.bn < many.bm * many.bn, "a batch fills the GPU, too"
+
+
 def test_few_rows_get_a_workgroup_for_almost_every_unit_of_hopper():
     """As measured for Llama-2-7B: with the GEMM's own tiles 32 or 128 rows left half of the units without work."""
-    from rocm_guide.kernels.int8_gemm import pick_int8_tile
-
     for m in (1, 32, 128):
         for n in (4096, 12288, 22016):
             tile = pick_int8_tile(m, n, 1, "sm_90", 132)
