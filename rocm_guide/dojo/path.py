@@ -285,13 +285,12 @@ class Starter:
         return self.text
 
 
-def start(name: str, *, cell: bool = False) -> Starter:
+def start(name: str) -> Starter:
     """Return the beginning of a puzzle: its task, what is expected, a hint, and a starter that runs and is graded;
     to be pasted into a cell.
 
     Args:
         name: of :data:`PATH`.
-        cell: in Jupyter, put it into a new cell below instead of showing it only.
 
     Raises:
         GradeError: no such puzzle.
@@ -306,14 +305,4 @@ def start(name: str, *, cell: bool = False) -> Starter:
     parts += [_comment(f"Hint: {step.hint}")]
     if name in PUZZLES and PUZZLES[name].gluon and (missing := missing_gluon()):
         return Starter("\n".join([*parts, f"# Stepped over: {missing}"]))
-    found = Starter("\n".join(parts) + "\n" + _code(step))
-    if cell:
-        try:
-            from IPython import get_ipython
-
-            shell = get_ipython()
-        except ImportError:
-            shell = None
-        if shell is not None:
-            shell.set_next_input(found.text, replace=False)
-    return found
+    return Starter("\n".join(parts) + "\n" + _code(step))
