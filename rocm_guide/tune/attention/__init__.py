@@ -24,6 +24,6 @@ if TYPE_CHECKING:
         standard_traffic,
         visible_tiles,
     )
-    from rocm_guide.tune.attention.in_transformers import AttentionError, register_attention
+    from rocm_guide.tune.attention.in_transformers import register_attention
 
 __all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -9,13 +9,12 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from rocm_guide.common.base import GuideError
 from rocm_guide.common.device import Timing, time_call
-from rocm_guide.tune.attention.in_transformers import AttentionError
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["attention_backends", "compare_backends"]
 
@@ -124,8 +123,6 @@ def attention_backends(device: str | None = None, dtype: torch.dtype | None = No
     >>> found["SDPA math"].available, found["SDPA cuDNN"].available
     (True, False)
     """
-    import torch
-
     from rocm_guide.common.device import accelerator, pick_dtype
 
     device = device or accelerator().device
@@ -163,21 +160,19 @@ def compare_backends(
     Correctness comes first: the yardstick is attention in float64, computed here.
 
     Raises:
-        AttentionError: none of ``backends`` is available.
+        GuideError: none of ``backends`` is available.
 
     >>> import torch
     >>> x = torch.randn(1, 2, 8, 16)
     >>> [round(r.error, 3) for r in compare_backends(x, x, x, runs=1)][0]
     0.0
     """
-    import torch
-
     from rocm_guide.kernels.attention import reference_attention
 
     backends = attention_backends(str(q.device.type), q.dtype) if backends is None else backends
     usable = [(b.name, b.run) for b in backends if b.run is not None]
     if not usable:
-        raise AttentionError("no attention implementation is available: see attention_backends() for the reasons")
+        raise GuideError("no attention implementation is available: see attention_backends() for the reasons")
     with torch.no_grad():
         # One sequence at a time: the yardstick stores its scores, 8 bytes each.
         each = zip(q.split(1), k.split(1), v.split(1), strict=True)

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rocm_guide.common.base import GuideError
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["SlowMemory", "attention_flops", "flash_traffic", "saved_for_backward", "standard_traffic", "visible_tiles"]
 
@@ -114,8 +113,6 @@ def saved_for_backward(call: Callable[[], Any]) -> int:
     >>> saved_for_backward(lambda: x.exp())  # keeps its result
     4000
     """
-    import torch
-
     kept: dict[int, torch.UntypedStorage] = {}
 
     def pack(x: torch.Tensor) -> torch.Tensor:

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.device import clock
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["Decoder", "count_compilation", "decode_speed"]
 
@@ -118,8 +117,6 @@ class Decoder:
         fullgraph: bool = True,
         dynamic: bool | None = False,
     ) -> None:
-        import torch
-
         if cache not in ("static", "dynamic"):
             raise GuideError(f"cache={cache}: use static (one shape for all steps) or dynamic (grows with every token)")
         self.model, self.batch, self.max_length, self.cache = model, batch, max_length, cache
@@ -147,8 +144,6 @@ class Decoder:
         Raises:
             GuideError: prompt and new tokens do not fit ``max_length``, or another batch size.
         """
-        import torch
-
         if ids.shape[0] != self.batch or ids.shape[1] + new_tokens > self.max_length:
             ours = f"this decoder is for batch {self.batch} and {self.max_length} tokens"
             raise GuideError(f"batch {ids.shape[0]}, {ids.shape[1]} + {new_tokens} tokens: {ours}")

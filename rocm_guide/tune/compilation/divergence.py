@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
 
 from rocm_guide.common.base import GuideError
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["first_divergence"]
 
@@ -45,8 +43,6 @@ def first_divergence(
     >>> first_divergence(model, prompt, text, torch.tensor([[7, 8, 1]])).position
     2
     """
-    import torch
-
     if ours.shape != theirs.shape or len(ids) != 1 or len(ours) != 1:
         shapes = ", ".join(str(tuple(t.shape)) for t in (ids, ours, theirs))
         raise GuideError(f"shapes {shapes}: give a prompt [1, prompt] and two texts [1, tokens]")

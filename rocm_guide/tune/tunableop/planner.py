@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from rocm_guide.common.base import GuideError
 from rocm_guide.models.layer import reason_of
 from rocm_guide.tune.tunableop.blas_calls import BlasRules
@@ -18,8 +20,6 @@ from rocm_guide.tune.tunableop.own_kernels import with_own_kernels
 from rocm_guide.tune.tunableop.recorder import Trace, record_gemms
 
 if TYPE_CHECKING:
-    import torch
-
     from rocm_guide.tune.tunableop.gemm import Gemm
 
 __all__ = ["Plan", "plan", "plan_model"]

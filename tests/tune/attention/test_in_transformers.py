@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rocm_guide.common.base import GuideError
 from rocm_guide.tune.attention.backends import Backend, attention_backends, compare_backends
-from rocm_guide.tune.attention.in_transformers import AttentionError
 
 
 def test_every_backend_says_why():
@@ -58,5 +58,5 @@ def test_compare_checks_before_it_times(monkeypatch):
 
 def test_compare_without_backends():
     x = torch.randn(1, 1, 2, 16)
-    with pytest.raises(AttentionError, match="no attention implementation"):
+    with pytest.raises(GuideError, match="no attention implementation"):
         compare_backends(x, x, x, backends=[Backend("none", None, "")])
