@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
-    from rocm_guide.observe.profiling.bandwidth import BandwidthError, measure_bandwidth
+    from rocm_guide.observe.profiling.bandwidth import measure_bandwidth
     from rocm_guide.observe.profiling.examples import first_kernels, recorded, row_by_row, slice_table
 
 __all__, __getattr__, __dir__ = lazy_names(__name__)

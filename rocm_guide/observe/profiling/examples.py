@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 from rocm_guide.common.base import GuideError, package_folder
 from rocm_guide.observe.profiling.torch_trace.summary import TraceSummary
@@ -29,7 +28,6 @@ def row_by_row(norm: Any) -> Any:
     >>> bool(torch.allclose(slow(torch.tensor([[[1.0, 2.0, 2.0, 4.0]]])).pow(2).mean(), torch.tensor(1.0)))
     True
     """
-    import torch
 
     class RowByRowRMSNorm(torch.nn.Module):
         def __init__(self) -> None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rocm_guide.common.base import GuideError
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["first_difference"]
 
@@ -37,8 +36,6 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     >>> [tuple(t.shape) for t in tensors_of({"a": torch.ones(2), "b": (None, [torch.ones(3)])})]
     [(2,), (3,)]
     """
-    import torch
-
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, Mapping):
@@ -50,8 +47,6 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 def copy_tensors(value: Any) -> Any:
     """Return a copy of the tensors in a value, so that later changes in place do not reach it; the rest as it is."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if isinstance(value, Mapping):
@@ -64,8 +59,6 @@ def copy_tensors(value: Any) -> Any:
 
 
 def _run(model: Any, inputs: Mapping[str, Any] | Sequence[Any]) -> Any:
-    import torch
-
     dropout = [
         n for n, m in model.named_modules() if m.training and getattr(m, "p", 0) and "Dropout" in type(m).__name__
     ]
@@ -234,8 +227,6 @@ def first_difference(
     >>> found.path, found.kind, found.parameters
     ('0', 'value', {'weight': '1 of 16 values differ'})
     """
-    import torch
-
     calls = capture_calls(reference, inputs)
     theirs = dict(reference.named_modules())
     ours = dict(suspect.named_modules())
@@ -261,8 +252,6 @@ def first_difference(
 
 
 def _move(value: Any, device: Any) -> Any:
-    import torch
-
     if device is None:
         return value
     if isinstance(value, torch.Tensor):

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import torch
+
 from rocm_guide.common.base import GuideError, whole_file
 from rocm_guide.observe.profiling.torch_trace.attribution import MARK
 from rocm_guide.observe.profiling.torch_trace.slices import module_slices
@@ -54,8 +56,6 @@ def mark_modules(model: Any) -> Iterator[None]:
     removed at the end, also after an error. It costs a few microseconds per module, so record for slices with it and
     time without it.
     """
-    import torch
-
     places = module_slices(model)
     open_ranges: list[Any] = []
     hooks: list[Any] = []
@@ -123,7 +123,6 @@ def record(
     """
     if steps < 1 or warmup < 1:
         raise GuideError(f"steps={steps}, warmup={warmup}: both are at least 1, for example steps=3, warmup=2")
-    import torch
     from torch.profiler import ProfilerActivity, profile, schedule
 
     activities = [ProfilerActivity.CPU]
@@ -166,7 +165,6 @@ def record_block(path: str | os.PathLike[str]) -> Iterator[None]:
     ...     (Path(folder) / "t.json").stat().st_size > 0
     True
     """
-    import torch
     from torch.profiler import ProfilerActivity, profile
 
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])
