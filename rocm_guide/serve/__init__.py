@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from rocm_guide.common.base import lazy_names
 
 if TYPE_CHECKING:
-    from rocm_guide.serve.generate import InferenceError, continuations, generate_timed, largest_difference
+    from rocm_guide.serve.generate import continuations, generate_timed, largest_difference
     from rocm_guide.serve.generate_cost import forward_flops, kv_cache_bytes
     from rocm_guide.serve.load_test import Limits, Plan, draw_levels, level_table, measure_server, write_results
     from rocm_guide.serve.served_checkpoints import ServingError, merge_adapter, read_checkpoint

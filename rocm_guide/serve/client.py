@@ -12,7 +12,6 @@ import asyncio
 import json
 import math
 import os
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -144,34 +143,10 @@ def new_client(url: str, timeout: float) -> httpx.AsyncClient:
 
 def in_own_loop(work: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine in a loop of a thread of its own: a notebook's thread has a loop that runs already."""
-    result: list[Any] = []
-    error: list[BaseException] = []
-    runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-    loop = runner.get_loop()
+    from anyio.from_thread import start_blocking_portal
 
-    def target() -> None:
-        try:
-            with runner:
-                result.append(runner.run(work))
-        except BaseException as e:  # noqa: BLE001 - raised again by the thread that asked
-            error.append(e)
-
-    def stop() -> None:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-
-    thread = threading.Thread(target=target, name="load", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.2)
-    except KeyboardInterrupt:
-        loop.call_soon_threadsafe(stop)
-        thread.join()
-        raise
-    if error:
-        raise error[0]
-    return result[0]
+    with start_blocking_portal() as portal:  # left with an error, as by Ctrl-C, it cancels what still runs
+        return portal.call(lambda: work)
 
 
 def look_at(
