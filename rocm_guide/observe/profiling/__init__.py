@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Profiles: where the time goes. The rooms inside: ``torch_trace`` reads torch.profiler, ``amd`` reads AMD's profilers.
-
-In reading order:
-
-- ``bandwidth``: Memory bandwidth of the machine at hand: read, write, copy and triad, on a CPU or a GPU.
-- ``examples``: Examples for notebook 40: a planted bottleneck, and where the recorded traces lie.
+"""Profiles: where the time goes. ``torch_trace`` reads torch.profiler, ``amd`` AMD's profilers, ``bandwidth`` measures
+memory, and ``examples`` are those of notebook 40.
 """
 
 from typing import TYPE_CHECKING

@@ -92,22 +92,17 @@ def _clock(m: Machine, gpu: Gpu) -> Check:
 
 
 def _power(m: Machine, gpu: Gpu) -> list[Check]:
-    folder = m.root / gpu.folder
-    rows = []
-    for file in sorted(folder.glob("hwmon/hwmon*/power1_cap"))[:1]:
-        name = str(file.relative_to(m.root))
-        now = whole_number(m.read(name))
-        default = whole_number(m.read(f"{name}_default") or m.read(f"{name}_max"))
-        if now is None:
-            continue
-        watts = now // 1_000_000
-        if default is not None and now < default:
-            usual = default // 1_000_000
-            fix = f"amd-smi set --gpu {gpu.bdf} --power-cap {usual}"
-            rows.append(Check("WARN", f"power {gpu.index}", f"capped at {watts} W, the default is {usual} W", fix))
-        else:
-            rows.append(Check("OK", f"power {gpu.index}", f"cap {watts} W"))
-    return rows
+    file = m.power_cap(gpu)
+    now = whole_number(m.read(file)) if file else None
+    if now is None:
+        return []
+    watts = now // 1_000_000
+    default = whole_number(m.read(f"{file}_default") or m.read(f"{file}_max"))
+    if default is None or now >= default:
+        return [Check("OK", f"power {gpu.index}", f"cap {watts} W")]
+    usual = default // 1_000_000
+    fix = f"amd-smi set --gpu {gpu.bdf} --power-cap {usual}"
+    return [Check("WARN", f"power {gpu.index}", f"capped at {watts} W, the default is {usual} W", fix)]
 
 
 def _partition(m: Machine, gpu: Gpu) -> list[Check]:

@@ -45,16 +45,18 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     return []
 
 
-def copy_tensors(value: Any) -> Any:
-    """Return a copy of the tensors in a value, so that later changes in place do not reach it; the rest as it is."""
+def copy_tensors(value: Any, device: Any = None) -> Any:
+    """Return a copy of the tensors in a value, so that later changes in place do not reach it, on ``device`` if one is
+    given; the rest as it is.
+    """
     if isinstance(value, torch.Tensor):
-        return value.detach().clone()
+        return value.detach().clone().to(device or value.device)
     if isinstance(value, Mapping):
-        return {k: copy_tensors(v) for k, v in value.items()}
+        return {k: copy_tensors(v, device) for k, v in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(copy_tensors(v) for v in value))
+        return type(value)(*(copy_tensors(v, device) for v in value))
     if isinstance(value, (list, tuple)):
-        return type(value)(copy_tensors(v) for v in value)
+        return type(value)(copy_tensors(v, device) for v in value)
     return value
 
 
@@ -239,7 +241,7 @@ def first_difference(
         module = ours[call.path]
         try:
             with torch.no_grad():
-                output = module(*_move(copy_tensors(call.args), device), **_move(copy_tensors(call.kwargs), device))
+                output = module(*copy_tensors(call.args, device), **copy_tensors(call.kwargs, device))
         except Exception as e:  # noqa: BLE001 - whatever the module raises is the finding
             found: tuple[str, float, float, str] | None = "error", float("inf"), 0.0, f"raises {type(e).__name__}: {e}"
         else:
@@ -249,15 +251,3 @@ def first_difference(
             changed = _parameters(theirs[call.path], module)
             return Difference(call.path, type(module).__name__, kind, relative, allowed, detail, changed, checked)
     return None
-
-
-def _move(value: Any, device: Any) -> Any:
-    if device is None:
-        return value
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, Mapping):
-        return {k: _move(v, device) for k, v in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_move(v, device) for v in value)
-    return value
