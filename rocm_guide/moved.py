@@ -151,6 +151,7 @@ MOVED = {
     "tune.ck.matrix": "rocm_guide.tune.ck.instance",
     "tune.ck.memory_rules": "rocm_guide.tune.ck.rules",
     "tune.ck.refusal": "rocm_guide.tune.ck.rules",
+    "tune.compilation.divergence": "rocm_guide.tune.compilation.decoder",
     "tune.tunableop.attention": "rocm_guide.tune.tunableop.recorder",
     "tune.tunableop.cost": "rocm_guide.tune.tunableop.tuning",
     "tune.tunableop.experts": "rocm_guide.tune.tunableop.recorder",
