@@ -273,13 +273,14 @@ def wanted_settings(
         raise SystemSettingError(f"hugepages={hugepages!r}: choose always, madvise or never")
     if partition is not None and partition.upper() not in ("SPX", "DPX", "TPX", "QPX", "CPX"):
         raise SystemSettingError(f"partition={partition!r}: choose SPX, DPX, TPX, QPX or CPX")
-    for gpu in machine.gpus() if power_cap else []:
-        if (file := machine.power_cap(gpu)) is None:
-            raise SystemSettingError(f"GPU {gpu.bdf}: has no power cap here; leave --power-cap out")
-        most = whole_number(machine.read(f"{file}_max"))
-        if not power_cap > 0 or (most is not None and power_cap * 1_000_000 > most):
-            limit = "positive" if most is None else f"at most {most // 1_000_000}"
-            raise SystemSettingError(f"power_cap={power_cap}: watts, {limit} on GPU {gpu.bdf}")
+    if power_cap:
+        for gpu in machine.gpus():
+            if (file := machine.power_cap(gpu)) is None:
+                raise SystemSettingError(f"GPU {gpu.bdf}: has no power cap here; leave --power-cap out")
+            most = whole_number(machine.read(f"{file}_max"))
+            if not power_cap > 0 or (most is not None and power_cap * 1_000_000 > most):
+                limit = "positive" if most is None else f"at most {most // 1_000_000}"
+                raise SystemSettingError(f"power_cap={power_cap}: watts, {limit} on GPU {gpu.bdf}")
     wanted = {
         "numa_balancing": "0" if numa else None,
         "transparent_hugepage": hugepages,
