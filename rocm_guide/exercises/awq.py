@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import first_line, no, yes
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_equal", "check_factor", "check_salient"]
 
@@ -27,7 +27,7 @@ def check_salient(salient: Callable[[torch.Tensor, float], Any]) -> bool:
     for share in (0.05, 0.1):
         try:
             given = torch.as_tensor(salient(x, share)).long().flatten().tolist()
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as e:
+        except FAULTS as e:
             return no(f"it fails on inputs of shape (50, 40): {first_line(e)}")
         count = int(share * 40)
         if len(given) != count:
@@ -51,7 +51,7 @@ def check_equal(fold: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any])
     s = torch.rand(6, generator=generator, dtype=torch.float64) + 0.5
     try:
         new_norm, new_w = fold(norm.clone(), w.clone(), s.clone())
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as e:
+    except FAULTS as e:
         return no(f"it should give two tensors: {first_line(e)}")
     if tuple(new_norm.shape) != (6,) or tuple(new_w.shape) != (4, 6):
         return no(f"shapes {tuple(new_norm.shape)} and {tuple(new_w.shape)}; expected (6,) and (4, 6)")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import first_line, no, yes
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_book", "check_outliers", "check_states"]
 
@@ -23,7 +23,7 @@ def check_book(book: Callable[[int], Any]) -> bool:
     for n in (16, 5):
         try:
             given = torch.as_tensor(book(n)).double().sort().values
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as e:
+        except FAULTS as e:
             return no(f"it fails for n={n}: {first_line(e)}")
         if given.shape != (n,):
             return no(f"expected {n} values, got the shape {tuple(given.shape)}")

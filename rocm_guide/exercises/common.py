@@ -12,7 +12,11 @@ from cdna.compile_errors import explain_compile_error
 from cdna.grade.limits import attempt
 from cdna.run.launches import Executed, executed_on_gfx942
 
-__all__ = ["executed", "first_line", "no", "yes"]
+__all__ = ["FAULTS", "executed", "first_line", "no", "yes"]
+
+
+#: What a reader's function may raise where it is not right yet.
+FAULTS = (ArithmeticError, AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError)
 
 
 def first_line(error: Exception) -> str:

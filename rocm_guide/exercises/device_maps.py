@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.exercises.common import no, yes
+from rocm_guide.exercises.common import FAULTS, no, yes
 from rocm_guide.models.load import meta_model
 from rocm_guide.models.memory_planner import fit
 from rocm_guide.models.pipeline_schedules import busy_share, pipeline_schedule
@@ -54,7 +54,7 @@ def check_busy(share: Callable[[int, int], float]) -> bool:
         wanted = busy_share(pipeline_schedule(gpus, micro))
         try:
             given = float(share(gpus, micro))
-        except (TypeError, ValueError, ZeroDivisionError) as error:
+        except FAULTS as error:
             return no(f"it fails for {gpus} GPUs and {micro} micro-batches: {error}")
         if abs(given - wanted) > 1e-6:
             text = f"{gpus} GPUs, {micro} micro-batches: {given:.3f}"

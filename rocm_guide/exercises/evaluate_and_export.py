@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from rocm_guide.exercises.common import first_line, no, yes
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_header", "check_paired", "check_wins"]
 
@@ -28,7 +28,7 @@ def check_paired(paired: Callable[[list[float], list[float]], tuple[float, float
     for first, second in (([1, 1, 0, 1], [0, 1, 0, 1]), ([0.5, 2.0, 1.0, 4.0, 3.0], [1.0, 2.5, 1.5, 4.0, 3.5])):
         try:
             mean, error = map(float, paired(list(first), list(second)))
-        except (ArithmeticError, IndexError, TypeError, ValueError) as e:
+        except FAULTS as e:
             return no(f"it fails: {first_line(e)}")
         each, root = [a - b for a, b in zip(first, second, strict=True)], math.sqrt(len(first))
         right, spread = statistics.mean(each), statistics.stdev(each)
@@ -75,7 +75,7 @@ def check_wins(win_rate: Callable[[Judge, list[tuple[str, str, str]]], float]) -
     for judge, name, right in judges:
         try:
             given = float(win_rate(judge, list(rows)))
-        except (ArithmeticError, IndexError, KeyError, TypeError, ValueError) as e:
+        except FAULTS as e:
             return no(f"it fails: {first_line(e)}")
         if not math.isclose(given, right, abs_tol=1e-9):
             return no(f"a judge {name} gives your first model {given:g}; of such a judge {right:g} is to be learnt")
@@ -104,7 +104,7 @@ def check_header(count: Callable[[Path], int]) -> bool:
                 file.truncate(size - data)
             try:
                 given = int(count(path))
-            except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError, SafetensorError) as e:
+            except (*FAULTS, OSError, SafetensorError) as e:
                 return no(f"it fails on a file that holds its header only: {first_line(e)[:100]}")
             if given in (size // 4, (size - data) // 4):
                 return no(f"{given} is its bytes / 4: the header takes bytes too, and not every number takes 4")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import first_line, no, yes
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_block_scaled", "check_grouped", "check_route"]
@@ -56,7 +56,7 @@ def check_route(route: Callable[..., Any]) -> bool:
                     weights, index = route(logits, k)
             except CompilationError as e:
                 return no(f"{name}: does not compile: {str(e).strip().splitlines()[-1]}")
-            except (ArithmeticError, AttributeError, LookupError, NameError, RunError, TypeError, ValueError) as e:
+            except (*FAULTS, RunError) as e:
                 return no(f"{name}: {type(e).__name__}: {first_line(e)}")
             if not done.launches:
                 return no(f"{name}: no Triton kernel was launched: kernel[grid](…)")

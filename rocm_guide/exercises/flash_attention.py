@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import first_line, no, yes
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_causal", "check_join", "check_mask"]
@@ -34,7 +34,7 @@ def check_join(join: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> bool:
     wanted, total = s.softmax(-1) @ v, s.logsumexp(-1)
     try:
         out, lse = join(*parts[0], *parts[1])
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as e:
+    except FAULTS as e:
         return no(f"join fails: {first_line(e)}; return the output, (rows, d), and its log-sum-exp, (rows,)")
     if out.shape != wanted.shape or lse.shape != total.shape:
         return no(f"shapes {tuple(out.shape)} and {tuple(lse.shape)}; wanted are (rows, d) and (rows,)")
@@ -72,7 +72,7 @@ def check_mask(make: Callable[..., Callable[..., Any]]) -> bool:
         }
         try:
             seen = create_mask(make(text, w), 1, 1, n, n, device="cpu")[0, 0]
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as e:
+        except FAULTS as e:
             why = f"the mask fails: {first_line(e)}"
             if "data-dependent" in str(e):
                 why = "`and` and `if` need one answer, and these are many: combine the conditions with &"

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import first_line, no, yes
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 from rocm_guide.quantize.small_floats import decode_fp4, encode_fp4, shared_exponent
 
 __all__ = ["check_block", "check_exponent", "check_keep"]
@@ -44,7 +44,7 @@ def check_block(encode: Callable[[torch.Tensor], Any]) -> bool:
         try:
             byte, codes = encode(block.clone())
             byte, codes = int(byte), torch.as_tensor(codes).reshape(-1).long()
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as e:
+        except FAULTS as e:
             return no(f"{where}: it fails: {first_line(e)}")
         if len(codes) != 32 or int(codes.min()) < 0 or int(codes.max()) > 15:
             return no(f"{where}: expected 32 codes from 0 to 15, got {len(codes)}, {codes.min()} to {codes.max()}")
@@ -80,7 +80,7 @@ def check_exponent(choose: Callable[[torch.Tensor], Any]) -> bool:
         best = min(errors, key=lambda e: errors[e])
         try:
             given = int(choose(block.clone()))
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as e:
+        except FAULTS as e:
             return no(f"block {number} of 20: it fails: {first_line(e)}")
         if errors.get(given, float("inf")) > errors[best]:
             cost = f"errs by {errors[given]:.3g}" if given in errors else "is far off"
@@ -104,7 +104,7 @@ def check_keep(keep: Callable[[Mapping[str, tuple[float, int]], int], Collection
         )
         try:
             given = set(keep(dict(matrices), room))
-        except (RuntimeError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as e:
+        except FAULTS as e:
             return no(f"{where}: it fails: {first_line(e)}")
         if strange := sorted(map(str, given - set(matrices))):
             return no(f"{where}: {strange[0]} is none of {', '.join(matrices)}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import no, yes
+from rocm_guide.exercises.common import FAULTS, no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_gemv", "check_quantise", "check_to_fnuz"]
@@ -27,7 +27,7 @@ def check_to_fnuz(convert: Callable[[Any, float], tuple[Any, float]]) -> bool:
     try:
         new, scale = convert(codes.clone(), 0.37)
         got = decode_fp8(new, FP8["e4m3fnuz"]).double() * scale
-    except Exception as e:  # noqa: BLE001 - the learner's function may raise anything
+    except FAULTS as e:
         return no(f"{type(e).__name__}: {e}. Return a uint8 tensor and a number")
     if got.shape != wanted.shape:
         return no(f"{tuple(got.shape)} values came back, not {tuple(wanted.shape)}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import first_line, no, yes
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 from rocm_guide.quantize.budget import serving_bytes
 from rocm_guide.quantize.grid import bits_per_weight, round_to_nearest
 
@@ -27,7 +27,7 @@ def check_codes(codes: Callable[[torch.Tensor, int], Any]) -> bool:
     for bits, w in ((4, groups[0]), (3, groups[0]), (4, groups[1])):
         try:
             given = torch.as_tensor(codes(w, bits)).float()
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as e:
+        except FAULTS as e:
             return no(f"it fails on a group of 32 weights: {first_line(e)}")
         expected = round_to_nearest(w[None], bits, -1).codes[0].float()
         if given.shape != expected.shape:
@@ -57,7 +57,7 @@ def check_order(order: Callable[[torch.Tensor], Any]) -> bool:
     expected = torch.argsort(x.square().sum(0), descending=True)
     try:
         given = torch.as_tensor(order(x)).long()
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as e:
+    except FAULTS as e:
         return no(f"it fails on inputs of shape (64, 12): {first_line(e)}")
     if given.shape != expected.shape:
         return no(f"expected 12 column numbers, got the shape {tuple(given.shape)}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import no, yes
+from rocm_guide.exercises.common import FAULTS, no, yes
 from rocm_guide.models.shapes import config_of
 from rocm_guide.serve.generate_cost import kv_cache_bytes
 
@@ -43,7 +43,7 @@ def check_loop(write: Callable[[Any, torch.Tensor, int], torch.Tensor]) -> bool:
     handle = model.register_forward_pre_hook(count, with_kwargs=True)
     try:
         given = write(model, ids.clone(), new)
-    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as e:
+    except FAULTS as e:
         return no(f"it fails: {' '.join(str(e).split())[:120]}")
     finally:
         handle.remove()
@@ -70,7 +70,7 @@ def check_padding(pad: Callable[[Sequence[Sequence[int]], int], tuple[list[list[
     rows = [[1, 5, 0, 7], [1, 9], [1, 4, 4]]
     try:
         ids, mask = ([list(row) for row in part] for part in pad([list(r) for r in rows], 0))
-    except (TypeError, ValueError):
+    except FAULTS:
         return no("return two lists of lists: the padded rows, and a mask for each")
     if ids == [[1, 5, 0, 7], [1, 9, 0, 0], [1, 4, 4, 0]]:
         return no("generation continues at the right end; there must be text there, not padding")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rocm_guide.exercises.common import no, yes
+from rocm_guide.exercises.common import FAULTS, no, yes
 
 __all__ = ["TWO_LOADS", "check_place", "check_tail_mask", "check_waits"]
 
@@ -55,7 +55,7 @@ def check_tail_mask(tail_mask: Callable[[int, int], int]) -> bool:
         right = sum(1 << lane for lane in range(64) if first + lane < cols)
         try:
             mine = tail_mask(cols, first)
-        except Exception as e:  # noqa: BLE001 - whatever a learner's function raises becomes a hint
+        except FAULTS as e:
             return no(f"tail_mask({cols}, {first}): not yet. it raises {type(e).__name__}: {e}")
         if isinstance(mine, bool) or not isinstance(mine, (int, np.integer)):
             kind = type(mine).__name__
@@ -110,7 +110,7 @@ def check_place(place: Callable[[int, int], tuple[int, int]]) -> bool:
             i, j = divmod(int(where[register, lane]), 32)
             try:
                 mine = tuple(int(n) for n in place(i, j))
-            except Exception as e:  # noqa: BLE001 - whatever a learner's function raises becomes a hint
+            except FAULTS as e:
                 return no(f"place({i}, {j}): not yet. it raises {type(e).__name__}: {e}")
             if mine != (register, lane):
                 if mine == (lane, register):

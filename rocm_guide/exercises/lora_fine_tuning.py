@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rocm_guide.exercises.common import no, yes
+from rocm_guide.exercises.common import FAULTS, no, yes
 
 __all__ = ["check_masked", "check_settings", "check_split"]
 
@@ -59,7 +59,7 @@ def check_split(split: Callable[[str], tuple[str, str]]) -> bool:
     for text, answer in ((one, " Local data share. </s>"), (two, " 64 KiB per CU. </s>")):
         try:
             prompt, completion = split(text)
-        except (TypeError, ValueError) as e:
+        except FAULTS as e:
             return no(f"it should give two texts, prompt and completion ({e})")
         if not prompt:
             return no("the prompt is empty: it ends with the last [/INST], and the completion is what follows")

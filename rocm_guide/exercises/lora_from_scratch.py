@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from cdna.predict.specs import gpu
-from rocm_guide.exercises.common import no, yes
+from rocm_guide.exercises.common import FAULTS, no, yes
 from rocm_guide.finetune.lora import LoRALinear
 from rocm_guide.models.shapes import config_of
 from rocm_guide.models.sizes import LORA_TARGETS, lora_parameters
@@ -51,7 +51,7 @@ def check_merge(merge: Any) -> bool:
             layer.B.copy_(torch.randn(layer.B.shape, generator=generator))
         try:
             given = merge(layer)
-        except (RuntimeError, TypeError, AttributeError) as e:
+        except FAULTS as e:
             return no(f"it fails on a layer of shape ({out}, {inner}): {str(e).splitlines()[0]}")
         expected = layer.merged().weight
         if not isinstance(given, torch.Tensor) or given.shape != expected.shape:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rocm_guide.exercises.common import first_line, no, yes
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_advantages", "check_dpo_loss", "check_reward"]
 
@@ -28,7 +28,7 @@ def check_dpo_loss(loss: Callable[[float, float, float, float, float], Any]) -> 
 
     try:
         found = [float(loss(*pair)) for pair in _PAIRS]
-    except (TypeError, ValueError, OverflowError) as e:
+    except FAULTS as e:
         return no(f"it should give a number for five numbers ({first_line(e)})")
 
     def is_like(expected: Callable[[float, float, float, float, float], float]) -> bool:
@@ -59,7 +59,7 @@ def check_advantages(advantages: Callable[[list[float], int], Sequence[float]]) 
     rewards, size = [2.0, 1.0, 1.0, 0.0, 7.0, 9.0, 9.0, 7.0, 3.0, 3.0, 3.0, 3.0], 4
     try:
         found = [float(a) for a in advantages(list(rewards), size)]
-    except (TypeError, ValueError, ZeroDivisionError) as e:
+    except FAULTS as e:
         return no(f"it should give one number for each reward ({first_line(e)})")
     if len(found) != len(rewards):
         return no(f"{len(found)} advantages for {len(rewards)} rewards; there is one for each")
@@ -95,7 +95,7 @@ def check_reward(reward: Callable[..., Sequence[float]]) -> bool:
     )
     try:
         found = [float(r) for r in reward([c[0] for c in cases], answer=[c[1] for c in cases])]
-    except (TypeError, ValueError, IndexError, AttributeError) as e:
+    except FAULTS as e:
         return no(f"it should give a list with one number for each text ({first_line(e)})")
     if len(found) != len(cases):
         return no(f"{len(found)} rewards for {len(cases)} texts; there is one for each")

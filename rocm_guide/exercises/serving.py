@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rocm_guide.exercises.common import first_line, no, yes
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_cards", "check_goodput", "check_shared_blocks"]
 
@@ -32,7 +32,7 @@ def check_goodput(function: Callable[..., Any]) -> bool:
         wanted = sum(a <= 0.5 and b <= 0.1 for a, b in answers) / seconds
         try:
             got = float(function(list(answers), seconds, 0.5, 0.1))
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+        except FAULTS as e:
             return no(f"it fails for {len(answers)} answers: {first_line(e)}")
         if abs(got - wanted) > 1e-9:
             return no(f"{hint} and not {got}")
@@ -73,7 +73,7 @@ def check_shared_blocks(function: Callable[[list[list[int]], int], Any]) -> bool
     for prompts, block, hint in cases:
         try:
             got = function([list(p) for p in prompts], block)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+        except FAULTS as e:
             return no(f"it fails for {len(prompts)} prompts and blocks of {block}: {first_line(e)}")
         # Every full block is stored once for each beginning that leads to it.
         full = {tuple(p[:end]) for p in prompts for end in range(block, len(p) + 1, block)}

@@ -7,12 +7,9 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from rocm_guide.exercises.common import first_line, no, yes
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_best_guesses", "check_blocks", "check_judge"]
-
-#: What an answer of a reader's function may raise.
-FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def check_blocks(blocks: int, unused: int) -> bool:

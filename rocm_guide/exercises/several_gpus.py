@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from rocm_guide.exercises.common import first_line, no, yes
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_elastic", "check_strategy", "check_traffic"]
 
@@ -17,9 +17,6 @@ _JOBS: tuple[tuple[float, int], ...] = (
     *((1e9, 8), (10.3e9, 2), (10.4e9, 8), (25e9, 8), (27e9, 8), (30e9, 8), (30e9, 64), (39e9, 64)),
     *((70e9, 8), (82e9, 8), (83e9, 8), (405e9, 8), (405e9, 40)),
 )
-
-#: What a learner's function raises where it is not right yet.
-_WRONG = (ArithmeticError, AttributeError, LookupError, NameError, NotImplementedError, TypeError, ValueError)
 
 
 def check_strategy(strategy: Callable[[float, int], Any]) -> bool:
@@ -34,7 +31,7 @@ def check_strategy(strategy: Callable[[float, int], Any]) -> bool:
         job = f"{n / 1e9:g} billion parameters on {p}"
         try:
             found = strategy(n, p)
-        except _WRONG as e:
+        except FAULTS as e:
             return no(f"{job}: {first_line(e)}")
         right = next((name for name, size in needed.items() if size <= _ROOM), "none")
         if found == right:
@@ -63,7 +60,7 @@ def check_traffic(traffic: Callable[[str, float, int], Any]) -> bool:
             job = f'"{name}", {n:g} parameters, {p} processes'
             try:
                 found = float(traffic(name, n, p))
-            except _WRONG as e:
+            except FAULTS as e:
                 return no(f"{job}: {first_line(e)}")
             right = factor * 4 * n * (p - 1) / p
             if math.isclose(found, right, rel_tol=1e-6):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import first_line, no, yes
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_factors", "check_fold_up", "check_longest"]
 
@@ -31,7 +31,7 @@ def check_fold_up(fold_up: Callable[[Any, Any, torch.Tensor], Any]) -> bool:
         before, out = inner(), down(inner())
         try:
             fold_up(up, down, scales)
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as e:
+        except FAULTS as e:
             return no(f"fold_up(up, down, scales) fails: {first_line(e)}")
         after, new = inner(), down(inner())
         if torch.allclose(after, before):
@@ -56,7 +56,7 @@ def check_factors(factors: Callable[[float, float, float, float], tuple[float, f
     for a, b, d, e in ((0.02, 0.003, 0.01, 0.05), (1.0, 0.5, 0.25, 2.0), (0.1, 0.1, 0.3, 0.1)):
         try:
             alpha, beta = (float(v) for v in factors(a, b, d, e))
-        except (TypeError, ValueError, ZeroDivisionError) as error:
+        except FAULTS as error:
             return no(f"factors(a, b, d, e) should give two numbers: {first_line(error)}")
         right = (a * b / e, d / e)
         if max(abs(alpha - right[0]) / right[0], abs(beta - right[1]) / right[1]) < 1e-9:

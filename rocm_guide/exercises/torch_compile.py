@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import first_line, no, yes
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_fusion", "check_graphs", "check_no_break"]
 
@@ -55,7 +55,7 @@ def check_no_break(fn: Callable[[Any], Any]) -> bool:
         results = [compiled(x) for x in (positive, negative)]
     except torch._dynamo.exc.Unsupported:
         return no("the compiler stops at a decision about a value: choose with torch.where instead of if")
-    except (RuntimeError, TypeError, ValueError, AttributeError) as e:
+    except FAULTS as e:
         return no(f"it fails on a tensor of three numbers: {first_line(e)}")
     for x, result in zip((positive, negative), results, strict=True):
         want = torch.relu(x) / (1 + x.max()) if x.max() > 0 else torch.zeros_like(x)

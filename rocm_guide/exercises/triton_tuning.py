@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from cdna.limits import ENOUGH_WORKGROUPS
-from rocm_guide.exercises.common import no, yes
+from rocm_guide.exercises.common import FAULTS, no, yes
 
 __all__ = ["CANDIDATES", "DECODE", "TILES", "check_filter", "check_refused", "check_split_k"]
 
@@ -102,7 +102,7 @@ def check_filter(keep: Callable[..., Any]) -> bool:
         good = intensity >= 85 and not spills and waves >= 2
         try:
             said = keep(r, tile)
-        except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as e:
+        except FAULTS as e:
             return no(f"keep fails for {name}: {type(e).__name__}: {e}")
         if not isinstance(said, bool):
             return no(f"keep returns {said!r:.40} for {name}: True or False is wanted")
