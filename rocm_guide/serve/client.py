@@ -36,10 +36,6 @@ _RUN_OVER = "the run's time was over before the answer was (--run-deadline)"
 _LARGEST_PAGE, _LONGEST_LINE, _LONGEST_NAME = 4 << 20, 1 << 20, 1000
 
 
-def _largest_answer(tokens: int) -> int:
-    return 2 * _LONGEST_LINE + 4096 * tokens
-
-
 def _most_events(tokens: int) -> int:
     return 64 + 8 * tokens  # a token can be written in several pieces
 
@@ -338,7 +334,7 @@ async def _refusal(reply: httpx.Response) -> str:
 async def _read(answer: Answer, reply: httpx.Response, tokens: int, letters: int, began: float) -> None:
     """Read the events of a stream into ``answer``; refuse what no such stream has."""
     events, whole = 0, False
-    async for line in _lines(_parts(reply, _largest_answer(tokens))):
+    async for line in _lines(_parts(reply, 2 * _LONGEST_LINE + 4096 * tokens)):
         if not line.startswith(b"data:"):
             continue
         if (data := line[5:].strip()) == b"[DONE]":

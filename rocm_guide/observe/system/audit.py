@@ -37,7 +37,8 @@ def _kernel_arguments(m: Machine) -> list[Check]:
     if value == "0":
         fix = "unset HIP_FORCE_DEV_KERNARG (1 is the default since ROCm 6.2)"
         return [Check("WARN", "kernargs", "HIP_FORCE_DEV_KERNARG=0: kernel arguments stay in host memory", fix)]
-    version = _rocm_version(m)
+    found = re.match(r"(\d{1,9})\.(\d{1,9})", m.read("opt/rocm/.info/version") or "")
+    version = (int(found[1]), int(found[2])) if found else None
     why = "HIP_FORCE_DEV_KERNARG=1" if value == "1" else ""
     if not why and version and version >= (6, 2):
         why = f"the default of ROCm {version[0]}.{version[1]}"
@@ -46,11 +47,6 @@ def _kernel_arguments(m: Machine) -> list[Check]:
     if version is None:
         return [Check("OK", "kernargs", "no ROCm found; since 6.2 it puts kernel arguments in device memory itself")]
     return [Check("WARN", "kernargs", f"ROCm {version[0]}.{version[1]} needs it", "export HIP_FORCE_DEV_KERNARG=1")]
-
-
-def _rocm_version(m: Machine) -> tuple[int, int] | None:
-    found = re.match(r"(\d{1,9})\.(\d{1,9})", m.read("opt/rocm/.info/version") or "")
-    return (int(found[1]), int(found[2])) if found else None
 
 
 def _boot(m: Machine) -> list[Check]:

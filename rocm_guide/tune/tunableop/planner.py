@@ -92,10 +92,6 @@ class Plan:
         return sum(entry.flops for entry in self.gemms.values())
 
 
-def _signature(trace: Trace, step: int) -> list[tuple[str, str]]:
-    return [(c.module, c.gemm.line()) for c in trace.calls if c.step == step]
-
-
 def _traced(model: torch.nn.Module, rules: BlasRules, batch: int, prompt: int, pad: int, **how: Any) -> Trace:
     ids, mask = padded_prompt(batch, prompt, pad)
     with record_gemms(model, rules) as trace:
@@ -201,7 +197,8 @@ def plan_model(
     result.assumed = [*trace.assumed, *said]
     result.pattern = small is not config
     result.add(trace, 0, layers=factor, phase="prefill")
-    steps = {tuple(_signature(trace, i)) for i in range(1, look)}
+    asked = ([(c.module, c.gemm.line()) for c in trace.calls if c.step == i] for i in range(1, look))
+    steps = set(map(tuple, asked))
     if len(steps) == 1:
         result.add(trace, 1, times=new_tokens - 1, layers=factor)
     elif steps:

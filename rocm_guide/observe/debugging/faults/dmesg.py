@@ -217,7 +217,8 @@ class _Scan:
     # ---- the driver
 
     def driver(self, number: int, text: str) -> None:
-        body = text[_end(_BEFORE.match(text)) :]
+        before = _BEFORE.match(text)
+        body = text[before.end() if before else 0 :]
         stuck = _STUCK.match(body)
         if text == self.before or not (stuck or _DRIVER.match(body)):
             return
@@ -305,10 +306,6 @@ def _unmapped(reason: str) -> str:
 def _device(text: str) -> str:
     found = _DEVICE.search(text)
     return found[1].lower() if found else ""
-
-
-def _end(found: re.Match[str] | None) -> int:
-    return found.end() if found else 0
 
 
 def scan_log(lines: Iterable[str]) -> list[LogFault]:

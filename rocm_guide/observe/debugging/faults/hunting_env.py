@@ -13,6 +13,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from unittest import mock
 
 from rocm_guide.common.base import GuideError
 
@@ -75,7 +76,7 @@ def hunt_environment(
 
 @contextmanager
 def hunting(*, for_children: bool = False) -> Iterator[dict[str, str]]:
-    """Set the hunt's variables while the block runs and put back exactly what was there before, also after an error.
+    """Set the hunt's variables while the block runs and put back what was there before, also after an error.
 
     The runtime reads them when it starts: enter the block before anything touches the GPU, or start the program as a
     subprocess inside the block and pass ``for_children=True``.
@@ -94,16 +95,8 @@ def hunting(*, for_children: bool = False) -> Iterator[dict[str, str]]:
     torch = sys.modules.get("torch")
     if not for_children and torch is not None and torch.cuda.is_initialized():
         raise GuideError("the GPU runtime has started and read its variables; use a new process, or for_children=True")
-    before = {name: os.environ.get(name) for name in found}
-    os.environ.update(found)
-    try:
+    with mock.patch.dict(os.environ, found):
         yield found
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def shell_lines(variables: Mapping[str, str], *, undo: bool = False) -> str:
