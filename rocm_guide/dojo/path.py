@@ -10,11 +10,10 @@ import html
 import textwrap
 from dataclasses import dataclass
 
-from cdna.grade.puzzle import GradeError, Puzzle
 from cdna.grade.ways import missing_gluon
-from rocm_guide.dojo.catalogue import PUZZLES, find_puzzle
+from rocm_guide.dojo.catalogue import PUZZLES, find_task
 from rocm_guide.dojo.gluon import GLUON_IMPORTS
-from rocm_guide.dojo.listings import LISTINGS, ListingPuzzle
+from rocm_guide.dojo.listings import LISTINGS
 
 __all__ = ["PATH", "PuzzlePath", "Step", "start"]
 
@@ -42,11 +41,7 @@ class Step:
     @property
     def task(self) -> str:
         """Return what is asked for."""
-        return _find(self.puzzle).task
-
-
-def _find(name: str) -> Puzzle | ListingPuzzle:
-    return LISTINGS[name] if name in LISTINGS else find_puzzle(name)
+        return find_task(self.puzzle).task
 
 
 _LIKE_X = "y = torch.empty(x.shape, dtype=x.dtype, device=x.device)"
@@ -220,7 +215,9 @@ class PuzzlePath(tuple[Step, ...]):
     def __repr__(self) -> str:
         lines = [f"{'puzzle':<20} {'family':<10} level  {'taught in':<19} in PyTorch"]
         for s in self:
-            lines.append(f"{s.puzzle:<20} {s.family:<10} {'*' * s.level:<5}  {s.taught:<19} {_find(s.puzzle).formula}")
+            lines.append(
+                f"{s.puzzle:<20} {s.family:<10} {'*' * s.level:<5}  {s.taught:<19} {find_task(s.puzzle).formula}"
+            )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -229,22 +226,11 @@ class PuzzlePath(tuple[Step, ...]):
             cells = (s.puzzle, s.family, "★" * s.level, s.taught)
             left = "".join(f'<td style="text-align:left">{html.escape(c)}</td>' for c in cells)
             fold = f"<details><summary>hint</summary>{html.escape(s.hint)}</details>"
-            what = f"<code>{html.escape(_find(s.puzzle).formula)}</code>{fold}"
+            what = f"<code>{html.escape(find_task(s.puzzle).formula)}</code>{fold}"
             rows.append(f'<tr>{left}<td style="text-align:left">{what}</td></tr>')
         names = ("puzzle", "family", "level", "taught in", "in PyTorch")
         head = "".join(f'<th style="text-align:left">{n}</th>' for n in names)
         return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
-
-    def find(self, name: str) -> Step:
-        """Return the step of that puzzle.
-
-        Raises:
-            GradeError: there is none.
-        """
-        for step in self:
-            if step.puzzle == name:
-                return step
-        raise GradeError(f"puzzle {name!r}: there are {', '.join(s.puzzle for s in self)}")
 
 
 #: All puzzles, each after those that it builds on.
@@ -298,9 +284,10 @@ def start(name: str) -> Starter:
     >>> print(start("decode").text.splitlines()[0])
     # decode · attention, level 3 of 3, taught in notebook 39 · 1
     """
-    step = PATH.find(name)
+    task = find_task(name)
+    step = next(s for s in PATH if s.puzzle == name)
     head = f"# {name} · {step.family}, level {step.level} of 3, taught in notebook {step.taught}"
-    parts = [head, _comment(step.task), _comment(f"In PyTorch: {_find(name).formula}")]
+    parts = [head, _comment(step.task), _comment(f"In PyTorch: {task.formula}")]
     parts += [_comment(f"Expected: {PUZZLES[name].expect}")] if name in PUZZLES else []
     parts += [_comment(f"Hint: {step.hint}")]
     if name in PUZZLES and PUZZLES[name].gluon and (missing := missing_gluon()):
