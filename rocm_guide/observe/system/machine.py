@@ -109,7 +109,9 @@ class Machine:
             run = subprocess.run(
                 [program, *command[1:]], capture_output=True, text=True, errors="replace", timeout=timeout
             )
-        except (OSError, subprocess.TimeoutExpired) as e:
+        except subprocess.TimeoutExpired as e:
+            raise SystemSettingError(f"{' '.join(command)}: did not run (no answer in {timeout:g} s)") from e
+        except OSError as e:
             raise SystemSettingError(f"{' '.join(command)}: did not run ({str(e)[:80]})") from e
         if run.returncode:
             said = (run.stderr.strip() or run.stdout.strip() or f"exit code {run.returncode}").splitlines()[-1]
