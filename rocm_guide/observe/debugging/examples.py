@@ -15,6 +15,7 @@ import torch
 from rocm_guide.common.base import write_bytes, write_text
 from rocm_guide.observe.debugging.faults.agent_log import read_report
 from rocm_guide.observe.debugging.faults.code_objects import saved_name
+from rocm_guide.observe.debugging.wrong.compare import capture_calls, copy_tensors, tensors_of
 
 __all__ = ["SCALE_ROWS", "fault_sample", "forgetful_norm", "layer_errors", "plant_wrong_weight"]
 
@@ -116,7 +117,6 @@ def layer_errors(reference: Any, suspect: Any, inputs: dict[str, Any]) -> dict[s
     >>> list(errors), set(errors.values())
     (['0', '1', ''], {(0.0, 0.0)})
     """
-    from rocm_guide.observe.debugging.wrong.compare import capture_calls, copy_tensors, tensors_of
 
     def error(a: Any, b: Any) -> float:
         x, y = tensors_of(a)[0].double(), tensors_of(b)[0].double()
