@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from triton.compiler.errors import CompilationError
 
 import cdna.grade
 from cdna.checks import Check
@@ -17,6 +18,7 @@ from cdna.compile_errors import find_gluon
 from cdna.grade import Grade, GradeError, Puzzle
 from cdna.grade.judge import all_results, compare_all
 from cdna.grade.limits import SECONDS
+from rocm_guide.common.device import accelerator, time_call
 from rocm_guide.dojo.catalogue import find_task
 from rocm_guide.dojo.listings import ListingPuzzle, check_listing
 
@@ -32,10 +34,6 @@ def _time_check(call: Callable[..., Any], puzzle: Puzzle) -> list[Check]:
     Each repeat has new numbers and cold caches, and the result of the last is checked. A GPU may lack what the puzzle
     is about: NVIDIA's have no FNUZ types. Its compiler's own words are passed on then.
     """
-    from triton.compiler.errors import CompilationError
-
-    from rocm_guide.common.device import accelerator, time_call
-
     if not torch.cuda.is_available():
         return []
     if (puzzle.gluon or find_gluon(call)) and accelerator().arch != "gfx942":

@@ -38,11 +38,6 @@ class Step:
     hint: str
     outputs: str = ""
 
-    @property
-    def task(self) -> str:
-        """Return what is asked for."""
-        return find_task(self.puzzle).task
-
 
 _LIKE_X = "y = torch.empty(x.shape, dtype=x.dtype, device=x.device)"
 _FP32 = "c = torch.empty(a.shape[0], b.shape[1], dtype=torch.float32, device=a.device)"
@@ -215,9 +210,8 @@ class PuzzlePath(tuple[Step, ...]):
     def __repr__(self) -> str:
         lines = [f"{'puzzle':<20} {'family':<10} level  {'taught in':<19} in PyTorch"]
         for s in self:
-            lines.append(
-                f"{s.puzzle:<20} {s.family:<10} {'*' * s.level:<5}  {s.taught:<19} {find_task(s.puzzle).formula}"
-            )
+            formula = find_task(s.puzzle).formula
+            lines.append(f"{s.puzzle:<20} {s.family:<10} {'*' * s.level:<5}  {s.taught:<19} {formula}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -287,7 +281,7 @@ def start(name: str) -> Starter:
     task = find_task(name)
     step = next(s for s in PATH if s.puzzle == name)
     head = f"# {name} · {step.family}, level {step.level} of 3, taught in notebook {step.taught}"
-    parts = [head, _comment(step.task), _comment(f"In PyTorch: {task.formula}")]
+    parts = [head, _comment(task.task), _comment(f"In PyTorch: {task.formula}")]
     parts += [_comment(f"Expected: {PUZZLES[name].expect}")] if name in PUZZLES else []
     parts += [_comment(f"Hint: {step.hint}")]
     if name in PUZZLES and PUZZLES[name].gluon and (missing := missing_gluon()):

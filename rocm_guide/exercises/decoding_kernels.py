@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from cdna.dry_run.driver import dry_run
 from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
+from rocm_guide.kernels.mla_decode import DecodeTile, launch_mla
 
 __all__ = ["check_decode", "check_mla_tile", "check_paged", "matrix_work"]
 
@@ -43,9 +45,6 @@ def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     [HINT] block=17: a power of two from 16 to 128
     False
     """
-    from cdna.dry_run.driver import dry_run
-    from rocm_guide.kernels.mla_decode import DecodeTile, launch_mla
-
     block, warps = config.get("block"), config.get("num_warps")
     if block not in (16, 32, 64, 128):
         return no(f"block={block!r}: a power of two from 16 to 128")

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from triton.compiler.errors import CompilationError
 
+from cdna.run import RunError
+from cdna.run.launches import executed_on_gfx942
 from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
 
@@ -24,11 +27,6 @@ def check_route(route: Callable[..., Any]) -> bool:
     [HINT] 5 tokens, 8 experts, 2 chosen: no Triton kernel was launched: kernel[grid](…)
     False
     """
-    from triton.compiler.errors import CompilationError
-
-    from cdna.run import RunError
-    from cdna.run.launches import executed_on_gfx942
-
     g = torch.Generator().manual_seed(35)
     cases = [
         ("5 tokens, 8 experts, 2 chosen", torch.randn(5, 8, generator=g), 2, "the k largest of each row"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.attention.flex_attention import create_mask
 
 from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
@@ -59,8 +60,6 @@ def check_mask(make: Callable[..., Callable[..., Any]]) -> bool:
     [HINT] token 2 sees token 0 with w = 2: the window is the tokens i - w + 1 to i
     False
     """
-    from torch.nn.attention.flex_attention import create_mask
-
     for lengths, w in (((4, 3), 2), ((5, 1, 6), 3), ((9,), 1)):
         text = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
         n = len(text)

@@ -10,6 +10,7 @@ import torch
 
 from rocm_guide.exercises.common import FAULTS, no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
+from rocm_guide.kernels.fp8 import FP8, decode_fp8
 
 __all__ = ["check_gemv", "check_quantise", "check_to_fnuz"]
 
@@ -19,8 +20,6 @@ def check_to_fnuz(convert: Callable[[Any, float], tuple[Any, float]]) -> bool:
 
     Every one of the 254 codes that are not NaN must keep its value.
     """
-    from rocm_guide.kernels.fp8 import FP8, decode_fp8
-
     codes = torch.arange(256, dtype=torch.uint8)
     codes = codes[(codes & 0x7F) != 0x7F]
     wanted = decode_fp8(codes, FP8["e4m3fn"]).double() * 0.37

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cdna.run import RunError, run
+from cdna.run.matrix import layout_d
 from rocm_guide.exercises.common import FAULTS, no, yes
 
 __all__ = ["TWO_LOADS", "check_place", "check_tail_mask", "check_waits"]
@@ -80,8 +82,6 @@ def check_waits(first: int, second: int) -> bool:
     [HINT] vmcnt(0), vmcnt(0): not yet. the result is right, but the square waits for both loads and needs only one
     False
     """
-    from cdna.run import RunError, run
-
     for n in (first, second):
         if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= 63:
             return no(f"{n!r}: not yet. vmcnt counts from 0 to 63")
@@ -102,8 +102,6 @@ def check_place(place: Callable[[int, int], tuple[int, int]]) -> bool:
 
     Registers count from 0, the first of the sixteen that hold the result.
     """
-    from cdna.run.matrix import layout_d
-
     where = layout_d(32, 32, 1)
     for register in range(16):
         for lane in range(64):

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from cdna.compile import compile_kernel
+from cdna.interpret import interpret
+from cdna.ir.program import parse_ir
+from cdna.isa.kernel import Kernel
 from rocm_guide.common.base import GuideError
 from rocm_guide.exercises.common import no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
-
-if TYPE_CHECKING:
-    from cdna.isa.kernel import Kernel
 
 __all__ = ["check_barriers", "check_pair_sums", "check_transpose"]
 
@@ -59,8 +60,6 @@ _SHAPE = {"M": 16, "BLOCK": 64, "D": 128}
 
 def _wrong_score(kernel: Any) -> str:
     """Return the first wrong score for 100 tokens or for one, in a line; empty if all are right."""
-    from cdna.interpret import interpret
-
     random, calls, wanted = torch.Generator().manual_seed(0), [], []
     for tokens in (100, 1):
         q = torch.randn(16, 128, generator=random).half()
@@ -89,8 +88,6 @@ def _wrong_score(kernel: Any) -> str:
 
 def _code_of(kernel: Any) -> tuple[int, Kernel]:
     """Return the trips of the keys through LDS on their way to the first product, and the code for gfx942."""
-    from cdna.compile import compile_kernel
-    from cdna.ir.program import parse_ir
 
     def meta(*shape: int, dtype: Any = torch.int32) -> torch.Tensor:
         return torch.empty(*shape, dtype=dtype, device="meta")

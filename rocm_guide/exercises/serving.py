@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rocm_guide.exercises.common import FAULTS, first_line, no, yes
+from rocm_guide.models.shapes import SHAPES
+from rocm_guide.serve.sizing import size_server
 
 __all__ = ["check_cards", "check_goodput", "check_shared_blocks"]
 
@@ -89,9 +91,6 @@ def check_cards(cards: int) -> bool:
     [HINT] 2: room for 86 texts of 8,192 tokens; look at the table's row for more GPUs
     False
     """
-    from rocm_guide.models.shapes import SHAPES
-    from rocm_guide.serve.sizing import size_server
-
     if cards not in (1, 2, 4, 8):
         return no(f"{cards}: 1, 2, 4 or 8, so that the 8 KV heads and 64 heads come out even")
     found = {n: size_server(SHAPES["llama-3-70b"], length=8192, count=n).users for n in (1, 2, 4, 8)}

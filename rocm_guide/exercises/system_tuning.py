@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from rocm_guide.exercises.common import no, yes
+from rocm_guide.observe.system.audit import check_system
 
 __all__ = ["check_machine", "check_partition", "check_saving"]
 
 
 def check_machine(machine: Any) -> bool:
     """Check exercise 1: a machine on which no check warns."""
-    from rocm_guide.observe.system.audit import check_system
-
     rows = check_system(machine)
     bad = [r for r in rows if r.status != "OK"]
     if bad:

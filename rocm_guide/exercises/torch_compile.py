@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from rocm_guide.exercises.common import FAULTS, first_line, no, yes
+from rocm_guide.tune.compilation.decoder import count_compilation
+from rocm_guide.tune.compilation.inductor import extract_kernels, inductor_code
 
 __all__ = ["check_fusion", "check_graphs", "check_no_break"]
 
@@ -20,8 +22,6 @@ def check_graphs(answers: Mapping[str, int]) -> bool:
     [HINT] dynamic=None: the first length is compiled as it is; what happens when a second one arrives?
     False
     """
-    from rocm_guide.tune.compilation.decoder import count_compilation
-
     for name, dynamic in (("dynamic=False", False), ("dynamic=True", True), ("dynamic=None", None)):
         if name not in answers:
             return no(f"{name} is missing: give an answer for False, True and None")
@@ -71,8 +71,6 @@ def check_fusion(kernels: int) -> bool:
     [HINT] 3: softmax reads each row once into registers, and what comes before and after needs no other row
     False
     """
-    from rocm_guide.tune.compilation.inductor import extract_kernels, inductor_code
-
     x = torch.empty(512, 1024, dtype=torch.bfloat16, device="meta")
     code = inductor_code(lambda a, b, c: torch.softmax(a + b, -1) * torch.sigmoid(c), [x, x, x])
     if kernels != len(extract_kernels(code)):

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from cdna.examples.tuning import gemm_report
 from cdna.limits import ENOUGH_WORKGROUPS
 from rocm_guide.exercises.common import FAULTS, no, yes
 
@@ -65,8 +66,6 @@ def check_refused(answer: Iterable[str]) -> bool:
     [HINT] 'Z' is no candidate; they are A, B, C, D, E, F
     False
     """
-    from cdna.examples.tuning import gemm_report
-
     given = set(answer)
     if unknown := sorted(given - set(CANDIDATES)):
         return no(f"{unknown[0]!r} is no candidate; they are {', '.join(CANDIDATES)}")
@@ -89,8 +88,6 @@ def check_filter(keep: Callable[..., Any]) -> bool:
     [HINT] (256, 128, 64), num_warps=8 is dropped: 85 FLOPs per byte, nothing spilled, 2 waves per SIMD
     False
     """
-    from cdna.examples.tuning import gemm_report
-
     if not callable(keep):
         return no(f"{keep!r:.40}: give the function, without calling it")
     kept = []

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rocm_guide.common.base import GuideError
+from rocm_guide.kernels.api import attention, attention_decode
 
 __all__ = ["register_attention"]
 
@@ -36,8 +37,6 @@ def transformers_attention(
         GuideError: soft-capping, attention sinks or values of another head size.
         ValueError: tensors that the kernels cannot take (on the CPU without the interpreter, say).
     """
-    from rocm_guide.kernels.api import attention, attention_decode
-
     for name in ("softcap", "s_aux", "position_bias"):
         if other.get(name) is not None:
             raise GuideError(f"{name}: not part of attn_implementation={NAME!r}; load the model with 'eager'")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from tqdm.auto import tqdm
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.device import clock
@@ -171,8 +172,6 @@ def decode_speed(
     ``warmup`` and ``timed`` (CompileReport each): ``timed.graphs`` is the number of recompilations.
     ``progress`` names a progress bar; none is drawn when it is empty.
     """
-    from tqdm.auto import tqdm
-
     rates = []
     with tqdm(total=warmup + runs, desc=progress, leave=False, disable=not progress) as bar:
         with count_compilation() as warm:

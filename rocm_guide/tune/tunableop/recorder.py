@@ -17,10 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
+from rocm_guide.models.described import without_weights
 from rocm_guide.tune.tunableop.blas_calls import (
     BlasRules,
     addmm_gemm,
@@ -31,9 +33,7 @@ from rocm_guide.tune.tunableop.blas_calls import (
     scaled_mm_gemm,
     torch_type_name,
 )
-
-if TYPE_CHECKING:
-    from rocm_guide.tune.tunableop.gemm import Gemm
+from rocm_guide.tune.tunableop.gemm import Gemm
 
 __all__ = ["record_gemms"]
 
@@ -133,8 +133,6 @@ def expert_products(rows: torch.Tensor, weights: torch.Tensor, mat: Callable[[to
 
 def _attention(record: Trace, rules: BlasRules) -> Any:
     """Stand in for scaled_dot_product_attention: a fused kernel asks BLAS for nothing, only its result matters."""
-    from torch.overrides import TorchFunctionMode
-
     sdpa = torch.nn.functional.scaled_dot_product_attention
 
     class Attention(TorchFunctionMode):
@@ -164,8 +162,6 @@ def _attention(record: Trace, rules: BlasRules) -> Any:
 
 
 def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
-    from rocm_guide.models.described import without_weights
-
     aten = torch.ops.aten
 
     def note(gemm: Gemm | None) -> None:

@@ -38,15 +38,15 @@ def test_flash_attention_flavour(monkeypatch, enabled, tried):
 
 
 def test_compare_checks_before_it_times(monkeypatch):
-    from rocm_guide.kernels import attention as kernels
+    from rocm_guide.tune.attention import backends as module
 
-    inner, shapes = kernels.reference_attention, []
+    inner, shapes = module.reference_attention, []
 
     def noted(q, *rest, **options):
         shapes.append(tuple(q.shape))
         return inner(q, *rest, **options)
 
-    monkeypatch.setattr(kernels, "reference_attention", noted)
+    monkeypatch.setattr(module, "reference_attention", noted)
     x = torch.randn(3, 4, 33, 16)
     wrong = Backend("wrong", lambda q, k, v, causal: q * 0, "")
     rows = compare_backends(x, x[:, :2], x[:, :2], backends=[*attention_backends("cpu"), wrong], runs=2)
