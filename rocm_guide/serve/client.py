@@ -16,10 +16,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import shown
+from rocm_guide.serve.door import is_loopback
 from rocm_guide.serve.served_checkpoints import ServingError
 
 if TYPE_CHECKING:
@@ -94,24 +94,12 @@ def _headers(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def _is_here(host: str) -> bool:
-    """Return whether a host is this machine's loopback, by its name alone: nobody is asked.
-
-    >>> [_is_here(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "127.0.0.1.org")]
-    [True, True, True, False, False]
-    """
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _key_for(url: httpx.URL, over_http: bool, say: Callable[[str], None]) -> str:
     """Return the key of :data:`KEY`, or "" where it could be read on its way; then one line says so."""
     key = os.environ.get(KEY, "")
     if not (key.isascii() and key.isprintable()):
         raise ServingError(f"{KEY}: holds characters that no key has; set it again")
-    if key and not (over_http or url.scheme == "https" or _is_here(url.host)):
+    if key and not (over_http or url.scheme == "https" or is_loopback(url.host)):
         say(f"{KEY} is not sent: {shown(url.host)} is another machine, without https; --key-over-http sends it")
         return ""
     return key
@@ -133,7 +121,7 @@ def new_client(url: str, timeout: float) -> httpx.AsyncClient:
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         headers={"Accept-Encoding": "identity"},
         # What goes to this machine goes through no proxy, which could read it.
-        trust_env=not (address.scheme == "http" and _is_here(address.host)),
+        trust_env=not (address.scheme == "http" and is_loopback(address.host)),
     )
 
 

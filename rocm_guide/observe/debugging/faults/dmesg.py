@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rocm_guide.common.base import read_regular, shown
-from rocm_guide.observe.debugging.faults.agent_log import LARGEST_TEXT, FaultError
+from rocm_guide.common.base import shown
+from rocm_guide.observe.debugging.faults.agent_log import read_lines
 
 __all__ = ["LogFault", "read_log", "scan_log"]
 
@@ -342,7 +342,4 @@ def read_log(path: str | os.PathLike[str]) -> list[LogFault]:
     Raises:
         FaultError: the file cannot be read.
     """
-    try:
-        return scan_log(read_regular(path, LARGEST_TEXT).decode("utf-8", "replace").split("\n"))
-    except OSError as e:
-        raise FaultError(f"{path}: cannot be read ({e.strerror or e}); try sudo dmesg > dmesg.txt") from e
+    return scan_log(read_lines(path))
