@@ -737,9 +737,9 @@ def test_prompt_lengths_are_checked_before_a_list_is_made(text):
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "base.", ".base", "base.write_text\n", "a b", "/etc/passwd", ""])
 def test_copy_takes_names_only(name):
-    from rocm_guide.cli.copying.writer import CopyError, copy_source
+    from rocm_guide.cli.copying.writer import copy_source
 
-    with pytest.raises(CopyError):
+    with pytest.raises(GuideError):
         copy_source(name)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cdna.cli.options import choice
 from cdna.cli.output import announced, say
 from rocm_guide.common.base import GuideError, shown, write_bytes
 
@@ -24,6 +25,8 @@ __all__ = ["advice_for", "fit"]
 
 BAR = 46
 SEQ = 2048
+#: Bytes of a number in the KV cache.
+_KV_BYTES = {"auto": None, "bf16": 2, "fp8": 1}
 
 
 def fit(
@@ -54,7 +57,9 @@ def fit(
     utilization: Annotated[
         float | None, typer.Option(help="Of serve: the share of the memory that the server takes; vLLM's 0.92.")
     ] = None,
-    kv_cache: Annotated[str, typer.Option(help="Of serve: auto (as the checkpoint asks), bf16 or fp8.")] = "auto",
+    kv_cache: Annotated[
+        str, typer.Option(help="Of serve: auto (as the checkpoint asks), bf16 or fp8.", callback=choice(*_KV_BYTES))
+    ] = "auto",
     adapters: Annotated[int, typer.Option(help="Of serve: LoRA adapters of --rank beside the base.")] = 0,
     prefix: Annotated[int, typer.Option(help="Of serve: tokens at the beginning that all texts share.")] = 0,
     strategy: Annotated[str | None, typer.Option("--map", help="Show a device map: auto, balanced, …")] = None,
@@ -83,7 +88,7 @@ def fit(
         method != "qlora",
         offloading,
         utilization,
-        _kv_bytes(kv_cache),
+        _KV_BYTES[kv_cache],
         adapters,
         prefix,
     )
@@ -108,15 +113,6 @@ def fit(
     else:
         _print(plan, model, placement, fields)
     raise typer.Exit(0 if plan.fits else 1)
-
-
-def _kv_bytes(asked: str) -> int | None:
-    from rocm_guide.models.work import FitError
-
-    known = {"auto": None, "bf16": 2, "fp8": 1}
-    if asked not in known:
-        raise FitError(f"--kv-cache {asked}: choose one of {', '.join(known)}")
-    return known[asked]
 
 
 def _check_options(work: Workload, fsdp: bool, device_map: str | None) -> None:

@@ -8,18 +8,15 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cdna.cli.options import JSON
 from cdna.cli.output import print_table
-from rocm_guide.cli.lessons import PARTS, catalogue, notebooks_folder
+from rocm_guide.cli.lessons import PARTS, Lesson, catalogue, notebooks_folder
 from rocm_guide.cli.options import notebook_numbers
 from rocm_guide.common.base import GuideError, shown
-
-if TYPE_CHECKING:
-    from rocm_guide.cli.lessons import Lesson
 
 __all__ = ["Folder", "Numbers", "lab", "list_"]
 

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
@@ -66,7 +66,7 @@ def serve(
         run = str(named)
     # Without this, SIGTERM would end this process before its block is left: the guard would still end the server, but
     # a merged copy would stay on the disk.
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options: dict[str, Any] = {"engine": engine, "host": host, "port": port, "device": device}
     options |= {"cache_tokens": cache_tokens, "seconds": wait, "options": server_options or (), "key": key}
     try:
@@ -87,7 +87,3 @@ def serve(
         raise typer.Exit(130) from None
     typer.echo(f"the server has ended by itself; {said}", err=True)
     raise typer.Exit(1)
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt

@@ -13,6 +13,7 @@ import typer
 
 from cdna.cli.options import JSON, between, choice, existing_folder, out_file
 from cdna.cli.output import say
+from rocm_guide.cli.doctor import report
 from rocm_guide.common.base import shown
 
 if TYPE_CHECKING:
@@ -43,14 +44,7 @@ def check(as_json: JSON = False, root: Annotated[Path, _ROOT] = Path("/")) -> No
     from rocm_guide.observe.system.audit import check_system
     from rocm_guide.observe.system.machine import Machine
 
-    rows = check_system(Machine(root))
-    worst = max((r.status for r in rows), key=("OK", "WARN", "FAIL").index)
-    if as_json:
-        typer.echo(json.dumps({"status": worst, "checks": [asdict(r) for r in rows]}, indent=1))
-    else:
-        for row in rows:
-            say(str(row))
-    raise typer.Exit(1 if worst == "FAIL" else 0)
+    report(check_system(Machine(root)), as_json)
 
 
 @app.command("set")

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart
 
-__all__ = ["COLUMNS", "ELEMENTWISE", "STRIDE", "empty", "normal", "repeated"]
+__all__ = ["COLUMNS", "ELEMENTWISE", "PLAIN", "STRIDE", "beyond", "empty", "normal", "repeated"]
 
 
 def normal(*shape: int, seed: int = 0, scale: float = 1.0, dtype: str = "float16") -> Any:
@@ -36,6 +37,11 @@ def empty(device: str, *shapes: tuple[int, ...], dtype: str = "float16") -> tupl
     return tuple(torch.empty(shape, dtype=getattr(torch, dtype), device=device) for shape in shapes)
 
 
+def beyond(make: Callable[[], tuple[Any, ...]], hint: str = OFFSET) -> Case:
+    """Return the case whose output has more than 2^31 elements: only the addresses of the last program are judged."""
+    return Case("an output beyond 2^31 elements", make, hint, last=True, wanted=False)
+
+
 def _two(n: int) -> tuple[Any, ...]:
     return normal(n, dtype="float32"), normal(n, seed=1, dtype="float32")
 
@@ -55,7 +61,7 @@ def _with_infinities() -> Any:
 STRIDE = "the row stride is taken for the row length: use x.stride(0), not x.shape[1]"
 _COLUMN = "the column stride is taken for 1: multiply the column by x.stride(1)"
 COLUMNS = "not all of a long row is covered: a loop over blocks of columns, or as many programs as there are blocks"
-_PLAIN = "compare your offsets with the reference on paper for 4 x 8 elements"
+PLAIN = "compare your offsets with the reference on paper for 4 x 8 elements"
 
 ELEMENTWISE = (
     Puzzle(
@@ -107,14 +113,14 @@ ELEMENTWISE = (
         formula="x.clone(memory_format=torch.contiguous_format)",
         reference=lambda x: x.contiguous(),
         cases=(
-            Case("8 x 64, contiguous", lambda: (normal(8, 64),), _PLAIN, traffic=True),
+            Case("8 x 64, contiguous", lambda: (normal(8, 64),), PLAIN, traffic=True),
             Case("5 x 100", lambda: (normal(5, 100),), MASK),
             Case("rows of 100 in a matrix of 128 columns", lambda: (normal(5, 128)[:, :100],), STRIDE),
             Case("every second column", lambda: (normal(5, 80)[:, ::2],), _COLUMN),
             Case("a transposed view", lambda: (normal(40, 7).T,), _COLUMN),
             Case("rows 2^30 elements apart", lambda: (far_apart(50),), OFFSET),
             Case("3 x 4,096, rows as long as the true ones", lambda: (normal(3, 4224)[:, :4096],), COLUMNS),
-            Case("an output beyond 2^31 elements", lambda: (repeated(524_296, 4096),), OFFSET, last=True, wanted=False),
+            beyond(lambda: (repeated(524_296, 4096),)),
         ),
         shape=lambda device: (empty(device, (16384, 4224))[0][:, :4096],),
         small=lambda: (normal(64, 640)[:, :512],),
@@ -136,7 +142,7 @@ ELEMENTWISE = (
             Case("a transposed view", lambda: (normal(40, 24).T,), _COLUMN),
             Case("rows 2^30 elements apart", lambda: (far_apart(50),), OFFSET),
             Case("5 x 8,192, rows as long as the true ones", lambda: (normal(5, 8192),), COLUMNS),
-            Case("an output beyond 2^31 elements", lambda: (repeated(540_672, 4096),), OFFSET, last=True, wanted=False),
+            beyond(lambda: (repeated(540_672, 4096),)),
         ),
         shape=lambda device: empty(device, (8192, 8192)),
         small=lambda: (normal(128, 128),),
@@ -153,7 +159,7 @@ ELEMENTWISE = (
         formula="(x / scale).clamp(-240, 240).to(torch.float8_e4m3fnuz)",
         reference=_quantise,
         cases=(
-            Case("8 x 64", lambda: (normal(8, 64), normal(1, dtype="float32").abs()), _PLAIN, traffic=True),
+            Case("8 x 64", lambda: (normal(8, 64), normal(1, dtype="float32").abs()), PLAIN, traffic=True),
             Case("5 x 51", lambda: (normal(5, 51), normal(1, dtype="float32").abs()), MASK),
             Case(
                 "values beyond 240",

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from cdna.grade.puzzle import MASK, OFFSET, Case, Expect, Fault, Puzzle, far_apart, reserved
-from rocm_guide.dojo.elementwise import empty, normal
-from rocm_guide.dojo.products import ACCUMULATE, LONG, TAIL, TILE
+from rocm_guide.dojo.elementwise import beyond, empty, normal
+from rocm_guide.dojo.products import ACCUMULATE, LONG, TAIL, TILE, first_block
 
 __all__ = ["GLUON", "GLUON_IMPORTS"]
 
@@ -23,11 +23,6 @@ _TURNED = "w is read with rows and columns exchanged: element (k, n) of the righ
 
 def _operands(m: int, n: int, k: int, scale: float = 1.0) -> tuple[Any, ...]:
     return normal(m, k, scale=scale), normal(n, k, seed=1, scale=scale)
-
-
-def _first_block(x: Any, w: Any, block: int = 32) -> Any:
-    """Multiply each block of K of x with the first of w."""
-    return sum(x[:, i : i + block] @ w[:, : x[:, i : i + block].shape[1]].T for i in range(0, x.shape[1], block))
 
 
 GLUON = (
@@ -58,13 +53,7 @@ GLUON = (
             ),
             Case("rows of x and of w 2^30 elements apart", lambda: (far_apart(32), far_apart(32, seed=1)), OFFSET),
             Case("128 x 128 x 64, bytes counted", lambda: _operands(128, 128, 64), _ROW, traffic=True),
-            Case(
-                "an output beyond 2^31 elements",
-                lambda: (reserved(32_832, 16), reserved(65_536, 16)),
-                OFFSET + "; the result's too",
-                last=True,
-                wanted=False,
-            ),
+            beyond(lambda: (reserved(32_832, 16), reserved(65_536, 16)), OFFSET + "; the result's too"),
         ),
         shape=lambda device: empty(device, (8192, 4096), (8192, 4096)),
         small=lambda: _operands(256, 256, 64),
@@ -82,7 +71,7 @@ GLUON = (
         faults=(
             Fault("one block of K is missing at the end: range(0, K, BK)", lambda x, w: x[:, :-16] @ w[:, :-16].T),
             Fault("one block of K is missing at the end: range(0, K, BK)", lambda x, w: x[:, :-32] @ w[:, :-32].T),
-            Fault("the same block of w for all of K: it moves on with k", _first_block),
+            Fault("the same block of w for all of K: it moves on with k", lambda x, w: first_block(x, w.T)),
             Fault(_TURNED, lambda x, w: x @ w if w.shape[0] == w.shape[1] else x @ w.T),
             Fault(
                 "the result is stored with rows and columns exchanged: i belongs to SliceLayout(1, …), j to "

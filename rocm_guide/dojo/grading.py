@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from triton.compiler.errors import CompilationError
 
 import cdna.grade
 from cdna.checks import Check
@@ -17,8 +18,9 @@ from cdna.compile_errors import find_gluon
 from cdna.grade import Grade, GradeError, Puzzle
 from cdna.grade.judge import all_results, compare_all
 from cdna.grade.limits import SECONDS
-from rocm_guide.dojo.catalogue import find_puzzle
-from rocm_guide.dojo.listings import LISTINGS, check_listing
+from rocm_guide.common.device import accelerator, time_call
+from rocm_guide.dojo.catalogue import find_task
+from rocm_guide.dojo.listings import ListingPuzzle, check_listing
 
 __all__ = ["Grade", "grade"]
 
@@ -32,10 +34,6 @@ def _time_check(call: Callable[..., Any], puzzle: Puzzle) -> list[Check]:
     Each repeat has new numbers and cold caches, and the result of the last is checked. A GPU may lack what the puzzle
     is about: NVIDIA's have no FNUZ types. Its compiler's own words are passed on then.
     """
-    from triton.compiler.errors import CompilationError
-
-    from rocm_guide.common.device import accelerator, time_call
-
     if not torch.cuda.is_available():
         return []
     if (puzzle.gluon or find_gluon(call)) and accelerator().arch != "gfx942":
@@ -93,9 +91,9 @@ def grade(call: Callable[..., Any] | str, puzzle: str, arch: str = "gfx942", *, 
     copy: not yet
     [FAIL] result       4,096 elements: no Triton kernel was launched -> launch your kernel: kernel[grid](…)
     """
-    if puzzle in LISTINGS:
-        return Grade(puzzle, tuple(check_listing(call, LISTINGS[puzzle])))
-    chosen = find_puzzle(puzzle)
+    chosen = find_task(puzzle)
+    if isinstance(chosen, ListingPuzzle):
+        return Grade(puzzle, tuple(check_listing(call, chosen)))
     if isinstance(call, str):
         raise GradeError(f"{call!r:.60}: give the function that launches your kernel; a text is a listing's repair")
     found = cdna.grade.grade(call, CATALOGUE, puzzle, arch, seconds=seconds)

@@ -156,16 +156,25 @@ _FIXES = {
 }
 
 
+def _each_order(puzzle: ListingPuzzle, text: str, x: Any) -> Iterator[tuple[Any, Result | RunError]]:
+    """Yield ``y`` and the run, or its error, of each order of the waves."""
+    for order in _ORDERS:
+        y = np.full(puzzle.shapes[1], np.nan, np.float32)
+        try:
+            done: Result | RunError = run(text, 1, [x.copy(), y], order=order, limit=_LIMIT, wait_states=True)
+        except RunError as e:
+            done = e
+        yield y, done
+
+
 def _runs(puzzle: ListingPuzzle, text: str) -> tuple[str, str, Result | None]:
     """Return what is wrong when the listing runs in several orders of its waves, and the fix; and the last run."""
     x = np.random.default_rng(7).standard_normal(puzzle.shapes[0]).astype(np.float32)
     wanted, result = np.ascontiguousarray(puzzle.reference(x)), None
-    for order in _ORDERS:
-        y = np.full(puzzle.shapes[1], np.nan, np.float32)
-        try:
-            result = run(text, 1, [x.copy(), y], order=order, limit=_LIMIT, wait_states=True)
-        except RunError as e:
-            return str(e), _FIXES.get(e.rule, "compare the line with the starter"), None
+    for y, done in _each_order(puzzle, text, x):
+        if isinstance(done, RunError):
+            return str(done), _FIXES.get(done.rule, "compare the line with the starter"), None
+        result = done
         if not np.array_equal(y, wanted):
             at = [int(i) for i in np.argwhere(y != wanted)[0]]
             first = f"element {at} is {y[tuple(at)]:.6g}, and {wanted[tuple(at)]:.6g} is right"
@@ -199,7 +208,9 @@ def _first_need(puzzle: ListingPuzzle, weaker: str, at: int, counter: str) -> tu
     Without the counter the executor names the line that reads too early. With the wait moved to there the listing must
     be right in all orders.
     """
-    needed = next((e for e in _errors(puzzle, weaker) if e.rule == "wait" and e.line > at), None)
+    runs = (done for _, done in _each_order(puzzle, weaker, np.zeros(puzzle.shapes[0], np.float32)))
+    early = (e for e in runs if isinstance(e, RunError) and e.rule == "wait" and e.line > at)
+    needed = next(early, None)
     if needed is None:
         return 0, ""
     lines = weaker.split("\n")
@@ -208,16 +219,6 @@ def _first_need(puzzle: ListingPuzzle, weaker: str, at: int, counter: str) -> tu
     if not between or _runs(puzzle, moved)[0]:
         return 0, ""
     return needed.line, lines[needed.line - 1].partition(";")[0].strip()
-
-
-def _errors(puzzle: ListingPuzzle, text: str) -> Iterator[RunError]:
-    """Yield the executor's error of each order of the waves in which there is one."""
-    x = np.zeros(puzzle.shapes[0], np.float32)
-    for order in _ORDERS:
-        try:
-            run(text, 1, [x, np.zeros(puzzle.shapes[1], np.float32)], order=order, limit=_LIMIT, wait_states=True)
-        except RunError as e:
-            yield e
 
 
 def _check_waits(text: str, puzzle: ListingPuzzle) -> Check:

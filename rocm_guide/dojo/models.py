@@ -10,14 +10,12 @@ from typing import Any
 import torch
 
 from cdna.grade.puzzle import MASK, OFFSET, ONE, Case, Expect, Fault, Puzzle, far_apart, reserved
-from rocm_guide.dojo.elementwise import empty, normal
+from rocm_guide.dojo.elementwise import beyond, empty, normal
+from rocm_guide.dojo.products import LONG, TAIL, TILE
 
 __all__ = ["MODELS"]
 
-_TAIL = "the last block of K reaches past the end: mask it in both operands, other=0"
-_LONG = "not all of K is added: the loop over K ends at K, not after a fixed number of steps"
 _HALF = "a sum or product runs in fp16 and overflows: accumulate in fp32"
-_TILE = "each block that is loaded serves one tile: a tile of 64 x 64 or more loads them less often"
 _BLOCK = 128  # elements of K, and of N, that share a scale
 
 # ---- a product of FP8 blocks with scales
@@ -94,7 +92,7 @@ _BLOCK_SCALED = Puzzle(
         Case("64 x 64 x 256", lambda: _block_case(64, 64, 256), "each block of 128 along K: its sum times two scales"),
         Case("32 x 256 x 128", lambda: _block_case(32, 256, 128), "the scale of b changes after 128 columns: j // 128"),
         Case("40 x 70 x 128", lambda: _block_case(40, 70, 128), MASK + "; M and N need a mask each"),
-        Case("32 x 32 x 200", lambda: _block_case(32, 32, 200), _TAIL),
+        Case("32 x 32 x 200", lambda: _block_case(32, 32, 200), TAIL),
         Case("1 x 1 x 1", lambda: _block_case(1, 1, 1), ONE),
         Case("sums beyond 65,504", lambda: _block_case(32, 32, 256, 2e4), _HALF),
         Case(
@@ -111,18 +109,13 @@ _BLOCK_SCALED = Puzzle(
             OFFSET + "; b's too",
         ),
         Case("128 x 128 x 256, bytes counted", lambda: _block_case(128, 128, 256), "each block once", traffic=True),
-        Case("16 x 16 x 4,096, K as long as the true one", lambda: _block_case(16, 16, 4096), _LONG),
-        Case(
-            "an output beyond 2^31 elements",
+        Case("16 x 16 x 4,096, K as long as the true one", lambda: _block_case(16, 16, 4096), LONG),
+        beyond(
             lambda: (
-                reserved(32_832, 2, dtype="float8_e4m3fnuz"),
-                reserved(65_536, 2, dtype="float8_e4m3fnuz"),
-                reserved(32_832, 1, dtype="float32"),
-                reserved(512, 1, dtype="float32"),
+                *(reserved(n, 2, dtype="float8_e4m3fnuz") for n in (32_832, 65_536)),
+                *(reserved(n, 1, dtype="float32") for n in (32_832, 512)),
             ),
             OFFSET + "; c's too",
-            last=True,
-            wanted=False,
         ),
     ),
     shape=lambda device: (
@@ -130,7 +123,7 @@ _BLOCK_SCALED = Puzzle(
         *empty(device, (4096, 32), (32, 32), dtype="float32"),
     ),
     small=lambda: _block_case(128, 128, 256),
-    expect=Expect(load_bits=128, mfma=True, waves=2, workgroups=304, traffic=1.8, lines_stored=8, traffic_fix=_TILE),
+    expect=Expect(load_bits=128, mfma=True, waves=2, workgroups=304, traffic=1.8, lines_stored=8, traffic_fix=TILE),
     faults=_BLOCK_FAULTS,
     relative=8e-3,
 )
@@ -198,7 +191,7 @@ _GROUPED = Puzzle(
         Case("experts with 37, 5 and 86 rows", lambda: _experts([37, 5, 86], 64, 64), _EXPERTS),
         Case("experts without rows", lambda: _experts([0, 21, 0, 0, 30, 0], 32, 32), _EXPERTS + "; some have none"),
         Case("N = 70", lambda: _experts([20, 21], 70, 32), MASK + "; N needs one"),
-        Case("K = 50", lambda: _experts([20, 21], 32, 50), _TAIL),
+        Case("K = 50", lambda: _experts([20, 21], 32, 50), TAIL),
         Case("one row, K = 1", lambda: _experts([0, 1], 16, 1), ONE),
         Case("sums beyond 65,504 on the way", _cancelling, _HALF),
         Case("x and w are views", _views, "x and w have strides of their own: use all five"),
@@ -210,16 +203,16 @@ _GROUPED = Puzzle(
             _EXPERTS,
             traffic=True,
         ),
-        Case("K = 2,048, as long as the true one", lambda: _experts([8, 8], 16, 2048, 0.5), _LONG),
+        Case("K = 2,048, as long as the true one", lambda: _experts([8, 8], 16, 2048, 0.5), LONG),
         Case("24 experts, 39 rows", lambda: _experts([1, 3, 0, 2, 1, 0, 4, 2] * 3, 16, 16), _EXPERTS),
-        Case("an output beyond 2^31 elements", _many_rows, OFFSET + "; y's too", last=True, wanted=False),
+        beyond(_many_rows, OFFSET + "; y's too"),
     ),
     shape=lambda device: (
         *empty(device, (16_384, 2048), (64, 2048, 1536)),
         torch.arange(256, 16_640, 256, dtype=torch.int32, device=device),
     ),
     small=lambda: _experts([60, 0, 68], 128, 64),
-    expect=Expect(load_bits=128, mfma=True, waves=2, workgroups=304, traffic=2.0, lines_stored=8, traffic_fix=_TILE),
+    expect=Expect(load_bits=128, mfma=True, waves=2, workgroups=304, traffic=2.0, lines_stored=8, traffic_fix=TILE),
     faults=(
         Fault("every row is multiplied by the first expert's matrix", lambda x, w, ends: x @ w[0]),
         Fault("the matrix of the expert before", _wrong_expert(1)),
@@ -321,7 +314,7 @@ _ROPE = Puzzle(
             for i, n in ((6, "keys"), (7, "values"))
         ),
         Case("32 heads and 8 of 128, bytes counted", lambda: _tokens(4, 32, 8, 128), "each head once", traffic=True),
-        Case("an output beyond 2^31 elements", _many_tokens, OFFSET.replace("row", "token"), last=True, wanted=False),
+        beyond(_many_tokens, OFFSET.replace("row", "token")),
     ),
     shape=lambda device: (
         *empty(device, (8192, 32, 128), (8192, 8, 128), (8192, 8, 128)),
@@ -362,8 +355,8 @@ _ROPE = Puzzle(
 # ---- the last layer and its loss
 
 
-def _losses(x: Any, w: Any, targets: Any, scale: float = 1.0) -> Any:
-    return torch.nn.functional.cross_entropy(x @ w.T * scale, targets.long(), reduction="none")
+def _losses(x: Any, w: Any, targets: Any) -> Any:
+    return torch.nn.functional.cross_entropy(x @ w.T, targets.long(), reduction="none")
 
 
 def _words(tokens: int, words: int, size: int, scale: float = 1.0) -> tuple[Any, ...]:
@@ -428,7 +421,7 @@ _CROSS = Puzzle(
             "64 tokens, 128 words, 64 wide", lambda: _words(64, 128, 64, 0.3), "log of the sum, less the target's score"
         ),
         Case("20 tokens, 100 words, 32 wide", lambda: _words(20, 100, 32, 0.3), _WORDS),
-        Case("50 wide", lambda: _words(16, 64, 50, 0.3), _TAIL.replace("K", "D")),
+        Case("50 wide", lambda: _words(16, 64, 50, 0.3), TAIL.replace("K", "D")),
         Case("one token, one word, one wide", lambda: _words(1, 1, 1), ONE),
         Case("16 tokens, 700 words", lambda: _words(16, 700, 32, 0.3), _PARTS),
         Case("scores of some hundreds", lambda: _words(16, 700, 64, 8.0), _MAXIMUM),
@@ -448,7 +441,7 @@ _CROSS = Puzzle(
             OFFSET + "; w's too",
         ),
         Case("128 tokens, 512 words, bytes counted", lambda: _words(128, 512, 64, 0.3), _MAXIMUM, traffic=True),
-        Case("2,048 wide, as the true ones", lambda: _words(16, 32, 2048, 0.1), _LONG.replace("K", "D")),
+        Case("2,048 wide, as the true ones", lambda: _words(16, 32, 2048, 0.1), LONG.replace("K", "D")),
         Case(
             "4 tokens, 32,768 words, as many as the true ones",
             lambda: _last_words(4, 32_768, 16),
@@ -466,7 +459,7 @@ _CROSS = Puzzle(
         waves=2,
         workgroups=304,
         traffic=2.6,
-        traffic_fix="the scores stay in registers, and " + _TILE,
+        traffic_fix="the scores stay in registers, and " + TILE,
     ),
     faults=(
         _changed("the target's score is not subtracted", lambda scores, top, whole, picked: whole),

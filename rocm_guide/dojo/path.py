@@ -10,11 +10,10 @@ import html
 import textwrap
 from dataclasses import dataclass
 
-from cdna.grade.puzzle import GradeError, Puzzle
 from cdna.grade.ways import missing_gluon
-from rocm_guide.dojo.catalogue import PUZZLES, find_puzzle
+from rocm_guide.dojo.catalogue import PUZZLES, find_task
 from rocm_guide.dojo.gluon import GLUON_IMPORTS
-from rocm_guide.dojo.listings import LISTINGS, ListingPuzzle
+from rocm_guide.dojo.listings import LISTINGS
 
 __all__ = ["PATH", "PuzzlePath", "Step", "start"]
 
@@ -38,15 +37,6 @@ class Step:
     taught: str
     hint: str
     outputs: str = ""
-
-    @property
-    def task(self) -> str:
-        """Return what is asked for."""
-        return _find(self.puzzle).task
-
-
-def _find(name: str) -> Puzzle | ListingPuzzle:
-    return LISTINGS[name] if name in LISTINGS else find_puzzle(name)
 
 
 _LIKE_X = "y = torch.empty(x.shape, dtype=x.dtype, device=x.device)"
@@ -220,7 +210,8 @@ class PuzzlePath(tuple[Step, ...]):
     def __repr__(self) -> str:
         lines = [f"{'puzzle':<20} {'family':<10} level  {'taught in':<19} in PyTorch"]
         for s in self:
-            lines.append(f"{s.puzzle:<20} {s.family:<10} {'*' * s.level:<5}  {s.taught:<19} {_find(s.puzzle).formula}")
+            formula = find_task(s.puzzle).formula
+            lines.append(f"{s.puzzle:<20} {s.family:<10} {'*' * s.level:<5}  {s.taught:<19} {formula}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -229,22 +220,11 @@ class PuzzlePath(tuple[Step, ...]):
             cells = (s.puzzle, s.family, "★" * s.level, s.taught)
             left = "".join(f'<td style="text-align:left">{html.escape(c)}</td>' for c in cells)
             fold = f"<details><summary>hint</summary>{html.escape(s.hint)}</details>"
-            what = f"<code>{html.escape(_find(s.puzzle).formula)}</code>{fold}"
+            what = f"<code>{html.escape(find_task(s.puzzle).formula)}</code>{fold}"
             rows.append(f'<tr>{left}<td style="text-align:left">{what}</td></tr>')
         names = ("puzzle", "family", "level", "taught in", "in PyTorch")
         head = "".join(f'<th style="text-align:left">{n}</th>' for n in names)
         return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
-
-    def find(self, name: str) -> Step:
-        """Return the step of that puzzle.
-
-        Raises:
-            GradeError: there is none.
-        """
-        for step in self:
-            if step.puzzle == name:
-                return step
-        raise GradeError(f"puzzle {name!r}: there are {', '.join(s.puzzle for s in self)}")
 
 
 #: All puzzles, each after those that it builds on.
@@ -285,13 +265,12 @@ class Starter:
         return self.text
 
 
-def start(name: str, *, cell: bool = False) -> Starter:
+def start(name: str) -> Starter:
     """Return the beginning of a puzzle: its task, what is expected, a hint, and a starter that runs and is graded;
     to be pasted into a cell.
 
     Args:
         name: of :data:`PATH`.
-        cell: in Jupyter, put it into a new cell below instead of showing it only.
 
     Raises:
         GradeError: no such puzzle.
@@ -299,21 +278,12 @@ def start(name: str, *, cell: bool = False) -> Starter:
     >>> print(start("decode").text.splitlines()[0])
     # decode · attention, level 3 of 3, taught in notebook 39 · 1
     """
-    step = PATH.find(name)
+    task = find_task(name)
+    step = next(s for s in PATH if s.puzzle == name)
     head = f"# {name} · {step.family}, level {step.level} of 3, taught in notebook {step.taught}"
-    parts = [head, _comment(step.task), _comment(f"In PyTorch: {_find(name).formula}")]
+    parts = [head, _comment(task.task), _comment(f"In PyTorch: {task.formula}")]
     parts += [_comment(f"Expected: {PUZZLES[name].expect}")] if name in PUZZLES else []
     parts += [_comment(f"Hint: {step.hint}")]
     if name in PUZZLES and PUZZLES[name].gluon and (missing := missing_gluon()):
         return Starter("\n".join([*parts, f"# Stepped over: {missing}"]))
-    found = Starter("\n".join(parts) + "\n" + _code(step))
-    if cell:
-        try:
-            from IPython import get_ipython
-
-            shell = get_ipython()
-        except ImportError:
-            shell = None
-        if shell is not None:
-            shell.set_next_input(found.text, replace=False)
-    return found
+    return Starter("\n".join(parts) + "\n" + _code(step))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from cdna.run.launches import Executed
-from rocm_guide.exercises.common import executed, say
+from rocm_guide.exercises.common import executed, no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_dq", "check_skipping", "check_window"]
@@ -41,13 +41,13 @@ def check_window(call: Callable[..., Any]) -> bool:
         if got is None:
             if launches and window == 1:
                 said += "; with W = 1 a token sees itself alone"
-            return say(False, f"{tokens:,} tokens, W = {window}: {said}")
+            return no(f"{tokens:,} tokens, W = {window}: {said}")
     # The last one: 1,024 tokens, of which each sees 32.
     read = sum(x.result.counters.loaded for x in launches) / (2 * 1024 * 16)  # multiples of the bytes of q, k or v
     text = f"right, and k and v are read {(read - 1) / 2:.1f} times"
     if read - 1 > 2 * 2.2:
-        return say(False, f"{text}: begin the loop at the block of the first key that the tile's first query sees")
-    return say(True, text)
+        return no(f"{text}: begin the loop at the block of the first key that the tile's first query sees")
+    return yes(text)
 
 
 def check_dq(call: Callable[..., Any]) -> bool:
@@ -77,10 +77,10 @@ def check_dq(call: Callable[..., Any]) -> bool:
         given = [q, k, v, do, lse.float(), delta.float()]
         got, launches, said = executed(call, given, wanted, allowed)
         if got is None:
-            return say(False, f"{tokens:,} tokens: {said}{_dq_fault(call, given, wanted, p * dp, exact[1])}")
+            return no(f"{tokens:,} tokens: {said}{_dq_fault(call, given, wanted, p * dp, exact[1])}")
     if not any(x.compiled.parsed.matrix_uses() for x in launches):
-        return say(False, "right, without a matrix instruction: tl.dot")
-    return say(True, f"right, in {len(launches)} launch{'es' if len(launches) > 1 else ''}")
+        return no("right, without a matrix instruction: tl.dot")
+    return yes(f"right, in {len(launches)} launch{'es' if len(launches) > 1 else ''}")
 
 
 def _dq_fault(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import first_line, say
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_equal", "check_factor", "check_salient"]
 
@@ -27,16 +27,16 @@ def check_salient(salient: Callable[[torch.Tensor, float], Any]) -> bool:
     for share in (0.05, 0.1):
         try:
             given = torch.as_tensor(salient(x, share)).long().flatten().tolist()
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as e:
-            return say(False, f"it fails on inputs of shape (50, 40): {first_line(e)}")
+        except FAULTS as e:
+            return no(f"it fails on inputs of shape (50, 40): {first_line(e)}")
         count = int(share * 40)
         if len(given) != count:
-            return say(False, f"{share:.0%} of 40 columns are {count}, not {len(given)}")
+            return no(f"{share:.0%} of 40 columns are {count}, not {len(given)}")
         if 17 not in given:
-            return say(False, "a column of large negative numbers is missing: take magnitudes before the mean")
+            return no("a column of large negative numbers is missing: take magnitudes before the mean")
         if set(given) != set(x.abs().mean(0).argsort(descending=True)[:count].tolist()):
-            return say(False, "not the columns of the largest *mean* magnitude; a single large value does not count")
-    return say(True, "columns 17, 3 and the next ones, by mean magnitude")
+            return no("not the columns of the largest *mean* magnitude; a single large value does not count")
+    return yes("columns 17, 3 and the next ones, by mean magnitude")
 
 
 def check_equal(fold: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]) -> bool:
@@ -51,15 +51,15 @@ def check_equal(fold: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any])
     s = torch.rand(6, generator=generator, dtype=torch.float64) + 0.5
     try:
         new_norm, new_w = fold(norm.clone(), w.clone(), s.clone())
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as e:
-        return say(False, f"it should give two tensors: {first_line(e)}")
+    except FAULTS as e:
+        return no(f"it should give two tensors: {first_line(e)}")
     if tuple(new_norm.shape) != (6,) or tuple(new_w.shape) != (4, 6):
-        return say(False, f"shapes {tuple(new_norm.shape)} and {tuple(new_w.shape)}; expected (6,) and (4, 6)")
+        return no(f"shapes {tuple(new_norm.shape)} and {tuple(new_w.shape)}; expected (6,) and (4, 6)")
     if not torch.allclose(new_w, w * s):
-        return say(False, "the columns of the matrix are not multiplied by s; a column is w[:, j]")
+        return no("the columns of the matrix are not multiplied by s; a column is w[:, j]")
     if not torch.allclose((h * new_norm) @ new_w.T, (h * norm) @ w.T):
-        return say(False, "the output changed: if the columns are multiplied by s, the inputs have to be divided by it")
-    return say(True, "the same output, and larger columns to round")
+        return no("the output changed: if the columns are multiplied by s, the inputs have to be divided by it")
+    return yes("the same output, and larger columns to round")
 
 
 def check_factor(factor: Any) -> bool:
@@ -70,10 +70,10 @@ def check_factor(factor: Any) -> bool:
     False
     """
     if not isinstance(factor, (int, float)) or factor <= 0:
-        return say(False, f"{factor!r} is no factor; give a positive number")
+        return no(f"{factor!r} is no factor; give a positive number")
     if factor * 0.1 > 0.8 + 1e-9:
         text = f"{factor:g} x 0.1 = {factor * 0.1:.1f} is more than 0.8: the range of the group grows, and with it"
-        return say(False, text + " everybody's step")
+        return no(text + " everybody's step")
     if factor < 7.9:
-        return say(False, f"{factor:g} x 0.1 = {factor * 0.1:.2g} leaves room up to 0.8")
-    return say(True, "8: up to there the protection is free, in this group")
+        return no(f"{factor:g} x 0.1 = {factor * 0.1:.2g} leaves room up to 0.8")
+    return yes("8: up to there the protection is free, in this group")

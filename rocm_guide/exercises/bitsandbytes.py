@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import first_line, say
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_book", "check_outliers", "check_states"]
 
@@ -23,17 +23,17 @@ def check_book(book: Callable[[int], Any]) -> bool:
     for n in (16, 5):
         try:
             given = torch.as_tensor(book(n)).double().sort().values
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as e:
-            return say(False, f"it fails for n={n}: {first_line(e)}")
+        except FAULTS as e:
+            return no(f"it fails for n={n}: {first_line(e)}")
         if given.shape != (n,):
-            return say(False, f"expected {n} values, got the shape {tuple(given.shape)}")
+            return no(f"expected {n} values, got the shape {tuple(given.shape)}")
         low, high = given[0].item(), given[-1].item()
         if abs(low + 1) > 1e-6 or abs(high - 1) > 1e-6:
-            return say(False, f"the values reach from {low:g} to {high:g}; weights have both signs, so from -1 to 1")
+            return no(f"the values reach from {low:g} to {high:g}; weights have both signs, so from -1 to 1")
         steps = given.diff()
         if (steps - steps.mean()).abs().max() > 1e-6:
-            return say(False, "quantiles of a uniform distribution are all equally far apart")
-    return say(True, "evenly spaced values: for uniform weights the best code book is the plain grid")
+            return no("quantiles of a uniform distribution are all equally far apart")
+    return yes("evenly spaced values: for uniform weights the best code book is the plain grid")
 
 
 def check_outliers(share: Any) -> bool:
@@ -44,16 +44,14 @@ def check_outliers(share: Any) -> bool:
     False
     """
     if not isinstance(share, (int, float)) or not 0 <= share <= 1:
-        return say(False, f"{share!r} is no share; give a number from 0 to 1")
+        return no(f"{share!r} is no share; give a number from 0 to 1")
     time = (1 - share) / 2 + share
     if abs(1 / time - 1.5) > 0.01:
         text = (
             f"with {share:.0%} of the columns in 16 bits the time is {time:.0%}, which is {1 / time:.2f} times as fast"
         )
-        return say(False, text)
-    return say(
-        True, "a third; in practice outliers are about one column in a thousand, and the search for them costs more"
-    )
+        return no(text)
+    return yes("a third; in practice outliers are about one column in a thousand, and the search for them costs more")
 
 
 def check_states(gigabytes: Any) -> bool:
@@ -65,12 +63,12 @@ def check_states(gigabytes: Any) -> bool:
     """
     count = 6_738_415_616
     if not isinstance(gigabytes, (int, float)) or gigabytes <= 0:
-        return say(False, f"{gigabytes!r} is no amount; give GB, powers of ten")
+        return no(f"{gigabytes!r} is no amount; give GB, powers of ten")
     each = gigabytes * 1e9 / count
     if abs(each - 12) < 0.1:
-        return say(False, "that counts 12 bytes for a weight: 8-bit states are 2 bytes, 32-bit ones 8")
+        return no("that counts 12 bytes for a weight: 8-bit states are 2 bytes, 32-bit ones 8")
     if abs(each - 6 / 1.0737) < 0.02:
-        return say(False, "that is in GiB; GB are powers of ten")
+        return no("that is in GiB; GB are powers of ten")
     if abs(each - 6) > 0.05:
-        return say(False, f"that is {each:.2f} bytes for a weight; add 2 for it, 2 for its gradient, 2 for the states")
-    return say(True, f"{6 * count / 1e9:.1f} GB, half of the 80.9 GB with 32-bit states")
+        return no(f"that is {each:.2f} bytes for a weight; add 2 for it, 2 for its gradient, 2 for the states")
+    return yes(f"{6 * count / 1e9:.1f} GB, half of the 80.9 GB with 32-bit states")

@@ -12,7 +12,11 @@ from cdna.compile_errors import explain_compile_error
 from cdna.grade.limits import attempt
 from cdna.run.launches import Executed, executed_on_gfx942
 
-__all__ = ["executed", "first_line", "say"]
+__all__ = ["FAULTS", "executed", "first_line", "no", "yes"]
+
+
+#: What a reader's function may raise where it is not right yet.
+FAULTS = (ArithmeticError, AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError)
 
 
 def first_line(error: Exception) -> str:
@@ -24,15 +28,26 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def say(good: bool, text: str) -> bool:
-    """Print what was found with [OK] or [HINT] in front, and pass the verdict on.
+def yes(text: str) -> bool:
+    """Print what was found right, with [OK] in front, and return True.
 
-    >>> say(False, "B must start at zero")
+    >>> yes("B starts at zero")
+    [OK]   B starts at zero
+    True
+    """
+    print(f"[OK]   {text}")
+    return True
+
+
+def no(text: str) -> bool:
+    """Print what is not right yet, with [HINT] in front, and return False.
+
+    >>> no("B must start at zero")
     [HINT] B must start at zero
     False
     """
-    print(f"{'[OK]  ' if good else '[HINT]'} {text}")
-    return good
+    print(f"[HINT] {text}")
+    return False
 
 
 def executed(

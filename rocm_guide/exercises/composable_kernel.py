@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import no, yes
 from rocm_guide.tune.ck.grid import launch
 from rocm_guide.tune.ck.instance import BYTES, GemmInstance, Problem
 from rocm_guide.tune.ck.presets import PRESETS
@@ -21,9 +21,8 @@ def check_lds(answer: int) -> bool:
     """
     i = PRESETS["document_prose"].but(KPerBlock=64)
     if answer == i.lds_bytes:
-        return say(
-            True, "7 planes of 257 rows and one of 256 for A, 129 and 128 for B, 8 x 2 bytes each: still 65,536 or less"
-        )
+        a, b = "7 planes of 257 rows and one of 256 for A", "129 and 128 for B"
+        return yes(f"{a}, {b}, 8 x 2 bytes each: still 65,536 or less")
     tiles = (i.MPerBlock + i.NPerBlock) * i.KPerBlock
     hints = {
         2
@@ -35,9 +34,7 @@ def check_lds(answer: int) -> bool:
         (tiles + i.KPerBlock // 8 * 2 * 8) * 2: "the last plane of each tile has no extra row",
         PRESETS["document_prose"].lds_bytes: "that is KPerBlock=32",
     }
-    return say(
-        False, f"{answer}: not yet. {hints.get(answer, 'KPerBlock / K1 planes; rows and an extra one; K1 elements')}"
-    )
+    return no(f"{answer}: not yet. {hints.get(answer, 'KPerBlock / K1 planes; rows and an extra one; K1 elements')}")
 
 
 def check_loads(answer: int) -> bool:
@@ -50,14 +47,14 @@ def check_loads(answer: int) -> bool:
     m, n, k = 3840, 4096, 4096
     right = (n // 128 * m + m // 256 * n) * k * BYTES["F16"]
     if answer == right:
-        return say(True, "each of A's rows is loaded by 32 workgroups, each of B's columns by 15")
+        return yes("each of A's rows is loaded by 32 workgroups, each of B's columns by 15")
     hints = {
         (m + n) * k * 2: "that is each matrix once; every workgroup loads its rows and its columns",
         right // 2: "count bytes: an element of fp16 has two",
         (n // 256 * m + m // 128 * n) * k * 2: "A is loaded once for each tile along N, and a tile has 128 columns",
         right + m * n * 2: "D is not asked for",
     }
-    return say(False, f"{answer}: not yet. {hints.get(answer, 'workgroups x (256 rows + 128 columns) x K x 2 bytes')}")
+    return no(f"{answer}: not yet. {hints.get(answer, 'workgroups x (256 rows + 128 columns) x K x 2 bytes')}")
 
 
 def check_instance(instance: GemmInstance) -> bool:
@@ -67,18 +64,16 @@ def check_instance(instance: GemmInstance) -> bool:
     """
     problem = Problem(64, 4096, 4096)
     if not isinstance(instance, GemmInstance):
-        return say(False, f"{type(instance).__name__}: not yet. give a GemmInstance")
+        return no(f"{type(instance).__name__}: not yet. give a GemmInstance")
     if (instance.ADataType, instance.BDataType, instance.BLayout) != ("F16", "F16", "Col"):
-        return say(False, "not yet. A and B are fp16, B by columns")
+        return no("not yet. A and B are fp16, B by columns")
     if refusals := check(instance, problem):
-        return say(False, f"not yet. {refusals[0]}")
+        return no(f"not yet. {refusals[0]}")
     grid = launch(instance, problem)
     if grid.useful < 1:
-        return say(False, f"not yet. {1 - grid.useful:.0%} of the arithmetic is padding: no tile larger than 64 rows")
+        return no(f"not yet. {1 - grid.useful:.0%} of the arithmetic is padding: no tile larger than 64 rows")
     if grid.busy < 0.75:
-        return say(
-            False, f"not yet. {grid.groups} workgroups keep {grid.busy:.0%} busy; smaller tiles make more of them"
-        )
+        return no(f"not yet. {grid.groups} workgroups keep {grid.busy:.0%} busy; smaller tiles make more of them")
     if min(instance.ABlockTransferSrcScalarPerVector, instance.BBlockTransferSrcScalarPerVector) < 8:
-        return say(False, "not yet. load eight fp16 numbers, 128 bits, at a time")
-    return say(True, f"{grid.groups} workgroups, {grid.busy:.0%} of the units' time")
+        return no("not yet. load eight fp16 numbers, 128 bits, at a time")
+    return yes(f"{grid.groups} workgroups, {grid.busy:.0%} of the units' time")

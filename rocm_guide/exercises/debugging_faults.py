@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import no, yes
 
 __all__ = ["check_address", "check_environment", "check_path"]
 
@@ -15,14 +15,12 @@ def check_address(address: int, row: int, column: int, *, base: int, columns: in
     """Check exercise 1: the byte address of an element of a row-major float32 matrix."""
     right = base + 4 * (row * columns + column)
     if isinstance(address, bool) or not isinstance(address, int):
-        return say(False, f"address={address!r}: give a whole number, the base plus the bytes before the element")
+        return no(f"address={address!r}: give a whole number, the base plus the bytes before the element")
     if address == right:
-        return say(True, f"row {row}, column {column}: address {right:#x}")
+        return yes(f"row {row}, column {column}: address {right:#x}")
     if address == base + row * columns + column:
-        return say(False, f"{address:#x}: that counts elements; an address counts bytes, and a float has four")
-    return say(
-        False, f"{address:#x}: base + 4 * (row * columns + column) is something else; check the hexadecimal base"
-    )
+        return no(f"{address:#x}: that counts elements; an address counts bytes, and a float has four")
+    return no(f"{address:#x}: base + 4 * (row * columns + column) is something else; check the hexadecimal base")
 
 
 def check_environment(variables: Mapping[str, str]) -> bool:
@@ -33,13 +31,13 @@ def check_environment(variables: Mapping[str, str]) -> bool:
         ("AMD_SERIALIZE_KERNEL", "kernels still overlap: start from hunt_environment()"),
     ):
         if name not in variables:
-            return say(False, f"{name} is missing; {why}")
+            return no(f"{name} is missing; {why}")
     options = variables.get("ROCM_DEBUG_AGENT_OPTIONS", "")
     if "-p" not in options.split() and "--precise-memory" not in options:
-        return say(False, f"options {options!r}: the fault is reported late without --precise-memory")
+        return no(f"options {options!r}: the fault is reported late without --precise-memory")
     if "--save-code-objects" not in options:
-        return say(False, f"options {options!r}: a Triton kernel is lost with its process without --save-code-objects")
-    return say(True, f"{len(variables)} variables, options {options}")
+        return no(f"options {options!r}: a Triton kernel is lost with its process without --save-code-objects")
+    return yes(f"{len(variables)} variables, options {options}")
 
 
 def check_path(path: str, reference: Any, suspect: Any) -> bool:
@@ -47,14 +45,10 @@ def check_path(path: str, reference: Any, suspect: Any) -> bool:
     theirs = dict(suspect.named_parameters())
     wrong = [n for n, p in reference.named_parameters() if bool((p != theirs[n]).any())]
     if not wrong:
-        return say(False, "the two models are equal: pass the model first and the broken one second")
+        return no("the two models are equal: pass the model first and the broken one second")
     right = wrong[0].rpartition(".")[0]
     if path == right:
-        return say(
-            True, f"{path}: {int((dict(reference.named_parameters())[wrong[0]] != theirs[wrong[0]]).sum())} element."
-        )
+        return yes(f"{path}: {int((dict(reference.named_parameters())[wrong[0]] != theirs[wrong[0]]).sum())} element.")
     if path and (right.startswith(f"{path}.")):
-        return say(False, f"{path!r} contains it: name the innermost module; children end before their parents")
-    return say(
-        False, f"{path!r}: no difference of its own; first_difference(reference, suspect, inputs) names the module"
-    )
+        return no(f"{path!r} contains it: name the innermost module; children end before their parents")
+    return no(f"{path!r}: no difference of its own; first_difference(reference, suspect, inputs) names the module")

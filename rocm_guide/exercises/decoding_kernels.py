@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from cdna.dry_run.driver import dry_run
 from rocm_guide.common.base import GuideError
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
+from rocm_guide.kernels.mla_decode import DecodeTile, launch_mla
 
 __all__ = ["check_decode", "check_mla_tile", "check_paged", "matrix_work"]
 
@@ -43,14 +45,11 @@ def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
     [HINT] block=17: a power of two from 16 to 128
     False
     """
-    from cdna.dry_run.driver import dry_run
-    from rocm_guide.kernels.mla_decode import DecodeTile, launch_mla
-
     block, warps = config.get("block"), config.get("num_warps")
     if block not in (16, 32, 64, 128):
-        return say(False, f"block={block!r}: a power of two from 16 to 128")
+        return no(f"block={block!r}: a power of two from 16 to 128")
     if warps not in (1, 2, 4, 8, 16):
-        return say(False, f"num_warps={warps!r}: a power of two from 1 to 16")
+        return no(f"num_warps={warps!r}: a power of two from 1 to 16")
     try:
         with dry_run(arch, device="meta") as run:
             q, rope = (torch.empty(1, 16, n, dtype=torch.bfloat16, device="cuda") for n in (512, 64))
@@ -59,22 +58,20 @@ def check_mla_tile(config: Mapping[str, Any], arch: str = "gfx942") -> bool:
             launch_mla(q, rope, cache[..., :512], cache[..., 512:], None, 0.07, 8, {16: tile})
         r = run.launches[0].report
     except GuideError as e:
-        return say(False, str(e))
+        return no(str(e))
     if not r.launches:
-        return say(False, f"{r.findings[0].evidence}. Try: {r.findings[0].fix}")
+        return no(f"{r.findings[0].evidence}. Try: {r.findings[0].fix}")
     if r.resources.vgpr_spills:
-        return say(
-            False, f"{r.resources.vgpr_spills} registers spill: fewer keys per step, or more warps to share them"
-        )
+        return no(f"{r.resources.vgpr_spills} registers spill: fewer keys per step, or more warps to share them")
     if r.occupancy.waves_per_simd < 2:
         limits = " and ".join(r.occupancy.limited_by)
-        return say(False, f"{r.occupancy.waves_per_simd:g} wave per SIMD, limited by {limits}; 2 are wanted")
+        return no(f"{r.occupancy.waves_per_simd:g} wave per SIMD, limited by {limits}; 2 are wanted")
     work = matrix_work(r.isa.mfma, warps, 16, block)
     text = f"{r.resources.vgprs_allocated} VGPRs, {r.occupancy.waves_per_simd:g} waves, {work:.2f} x the needed work"
     if work > 1.6:
         own = "1 wave has scores of its own" if block == 16 else f"{block // 16} waves have scores of their own"
-        return say(False, f"{text}: with {block} keys {own}, the others repeat")
-    return say(True, text)
+        return no(f"{text}: with {block} keys {own}, the others repeat")
+    return yes(text)
 
 
 check_decode = judge_of("decode")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import FAULTS, no, yes
 from rocm_guide.models.load import meta_model
 from rocm_guide.models.memory_planner import fit
 from rocm_guide.models.pipeline_schedules import busy_share, pipeline_schedule
@@ -27,20 +27,20 @@ def check_map(device_map: Any) -> bool:
     False
     """
     if not isinstance(device_map, Mapping) or not device_map:
-        return say(False, "give a dictionary from module name to GPU number, such as {'model.embed_tokens': 0, …}")
+        return no("give a dictionary from module name to GPU number, such as {'model.embed_tokens': 0, …}")
     model = meta_model("random:llama-2-7b").bfloat16()
     try:
         plan = plan_placement(model, [8 * 10**9] * 2, device_map)
     except GuideError as error:
-        return say(False, str(error))
+        return no(str(error))
     where = {name: device for name, _, device in plan.pieces}
     for name in ("model.embed_tokens", "lm_head"):
         if where[name] != 0:
-            return say(False, f"{name} is on GPU {where[name]}; the exercise wants it on GPU 0")
+            return no(f"{name} is on GPU {where[name]}; the exercise wants it on GPU 0")
     if plan.moves > 2:
-        return say(False, f"{plan.moves} crossings between the GPUs; keep neighbouring layers together: 2 are enough")
+        return no(f"{plan.moves} crossings between the GPUs; keep neighbouring layers together: 2 are enough")
     used = ", ".join(f"GPU {device} {size / 1e9:.1f} GB" for device, size in plan.used.items())
-    return say(True, f"{used}, {plan.moves} crossings")
+    return yes(f"{used}, {plan.moves} crossings")
 
 
 def check_busy(share: Callable[[int, int], float]) -> bool:
@@ -54,14 +54,14 @@ def check_busy(share: Callable[[int, int], float]) -> bool:
         wanted = busy_share(pipeline_schedule(gpus, micro))
         try:
             given = float(share(gpus, micro))
-        except (TypeError, ValueError, ZeroDivisionError) as error:
-            return say(False, f"it fails for {gpus} GPUs and {micro} micro-batches: {error}")
+        except FAULTS as error:
+            return no(f"it fails for {gpus} GPUs and {micro} micro-batches: {error}")
         if abs(given - wanted) > 1e-6:
             text = f"{gpus} GPUs, {micro} micro-batches: {given:.3f}"
             if micro > 1 and abs(given - 1 / gpus) < 1e-6:
-                return say(False, f"{text} is right for one micro-batch only; with more, the GPUs overlap")
-            return say(False, f"{text} is not it; count the slots: a step has m + p - 1 of them, a GPU works in m")
-    return say(True, "equal to the schedule for six pipelines")
+                return no(f"{text} is right for one micro-batch only; with more, the GPUs overlap")
+            return no(f"{text} is not it; count the slots: a step has m + p - 1 of them, a GPU works in m")
+    return yes("equal to the schedule for six pipelines")
 
 
 def check_mi300x(count: Any) -> bool:
@@ -73,12 +73,12 @@ def check_mi300x(count: Any) -> bool:
     False
     """
     if not isinstance(count, int) or isinstance(count, bool) or count < 2:
-        return say(False, f"{count!r}: give a whole number of GPUs, 2 or more")
+        return no(f"{count!r}: give a whole number of GPUs, 2 or more")
     work = Workload("full", batch=1, seq=4096, precision="mixed", checkpointing=True)
     config = config_of("llama-2-70b")
     plan = fit(config, work, gpu="MI300X", count=count, fsdp=True)
     if not plan.fits:
-        return say(False, f"{count} GPUs: {plan.total / 1e9:.0f} GB needed on each, {plan.budget / 1e9:.0f} there")
+        return no(f"{count} GPUs: {plan.total / 1e9:.0f} GB needed on each, {plan.budget / 1e9:.0f} there")
     if count > 2 and fit(config, work, gpu="MI300X", count=count - 1, fsdp=True).fits:
-        return say(False, f"{count} fit, and so would {count - 1}")
-    return say(True, f"{count} GPUs: {plan.total / 1e9:.0f} GB on each; with {count - 1} it would be too much")
+        return no(f"{count} fit, and so would {count - 1}")
+    return yes(f"{count} GPUs: {plan.total / 1e9:.0f} GB on each; with {count - 1} it would be too much")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from rocm_guide.exercises.common import first_line, say
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_header", "check_paired", "check_wins"]
 
@@ -28,12 +28,12 @@ def check_paired(paired: Callable[[list[float], list[float]], tuple[float, float
     for first, second in (([1, 1, 0, 1], [0, 1, 0, 1]), ([0.5, 2.0, 1.0, 4.0, 3.0], [1.0, 2.5, 1.5, 4.0, 3.5])):
         try:
             mean, error = map(float, paired(list(first), list(second)))
-        except (ArithmeticError, IndexError, TypeError, ValueError) as e:
-            return say(False, f"it fails: {first_line(e)}")
+        except FAULTS as e:
+            return no(f"it fails: {first_line(e)}")
         each, root = [a - b for a, b in zip(first, second, strict=True)], math.sqrt(len(first))
         right, spread = statistics.mean(each), statistics.stdev(each)
         if not math.isclose(mean, right, abs_tol=1e-9):
-            return say(False, f"the difference of the means of {first} and {second} is {right:g}; yours: {mean:g}")
+            return no(f"the difference of the means of {first} and {second} is {right:g}; yours: {mean:g}")
         apart = math.hypot(*(statistics.stdev(values) / root for values in (first, second)))
         hints = {
             apart: "that is the error of two models on different rows; take the spread of the row by row differences",
@@ -43,10 +43,8 @@ def check_paired(paired: Callable[[list[float], list[float]], tuple[float, float
         }
         if not math.isclose(error, spread / root, rel_tol=1e-9):
             hint = next((text for value, text in hints.items() if math.isclose(error, value, rel_tol=1e-9)), None)
-            return say(
-                False, hint or f"the standard error of {first} - {second} is {spread / root:.4f}; yours: {error:g}"
-            )
-    return say(True, "the differences row by row, and their spread over the root of the rows")
+            return no(hint or f"the standard error of {first} - {second} is {spread / root:.4f}; yours: {error:g}")
+    return yes("the differences row by row, and their spread over the root of the rows")
 
 
 def check_wins(win_rate: Callable[[Judge, list[tuple[str, str, str]]], float]) -> bool:
@@ -77,13 +75,11 @@ def check_wins(win_rate: Callable[[Judge, list[tuple[str, str, str]]], float]) -
     for judge, name, right in judges:
         try:
             given = float(win_rate(judge, list(rows)))
-        except (ArithmeticError, IndexError, KeyError, TypeError, ValueError) as e:
-            return say(False, f"it fails: {first_line(e)}")
+        except FAULTS as e:
+            return no(f"it fails: {first_line(e)}")
         if not math.isclose(given, right, abs_tol=1e-9):
-            return say(
-                False, f"a judge {name} gives your first model {given:g}; of such a judge {right:g} is to be learnt"
-            )
-    return say(True, "each row is asked in both orders, and a liking for one place cancels out")
+            return no(f"a judge {name} gives your first model {given:g}; of such a judge {right:g} is to be learnt")
+    return yes("each row is asked in both orders, and a liking for one place cancels out")
 
 
 def check_header(count: Callable[[Path], int]) -> bool:
@@ -108,14 +104,12 @@ def check_header(count: Callable[[Path], int]) -> bool:
                 file.truncate(size - data)
             try:
                 given = int(count(path))
-            except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError, SafetensorError) as e:
-                return say(False, f"it fails on a file that holds its header only: {first_line(e)[:100]}")
+            except (*FAULTS, OSError, SafetensorError) as e:
+                return no(f"it fails on a file that holds its header only: {first_line(e)[:100]}")
             if given in (size // 4, (size - data) // 4):
-                return say(False, f"{given} is its bytes / 4: the header takes bytes too, and not every number takes 4")
+                return no(f"{given} is its bytes / 4: the header takes bytes too, and not every number takes 4")
             if given == data:
-                return say(False, "those are the bytes of the numbers; multiply the sizes of each shape")
+                return no("those are the bytes of the numbers; multiply the sizes of each shape")
             if given != right:
-                return say(
-                    False, f"shapes {[list(t.shape) for t in tensors.values()]} hold {right} numbers; yours: {given}"
-                )
-    return say(True, "counted from the shapes, and not one weight was read")
+                return no(f"shapes {[list(t.shape) for t in tensors.values()]} hold {right} numbers; yours: {given}")
+    return yes("counted from the shapes, and not one weight was read")

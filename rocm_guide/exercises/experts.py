@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from triton.compiler.errors import CompilationError
 
-from rocm_guide.exercises.common import first_line, say
+from cdna.run import RunError
+from cdna.run.launches import executed_on_gfx942
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_block_scaled", "check_grouped", "check_route"]
@@ -24,11 +27,6 @@ def check_route(route: Callable[..., Any]) -> bool:
     [HINT] 5 tokens, 8 experts, 2 chosen: no Triton kernel was launched: kernel[grid](…)
     False
     """
-    from triton.compiler.errors import CompilationError
-
-    from cdna.run import RunError
-    from cdna.run.launches import executed_on_gfx942
-
     g = torch.Generator().manual_seed(35)
     cases = [
         ("5 tokens, 8 experts, 2 chosen", torch.randn(5, 8, generator=g), 2, "the k largest of each row"),
@@ -55,35 +53,31 @@ def check_route(route: Callable[..., Any]) -> bool:
                 with executed_on_gfx942(units=4, count=False) as done:
                     weights, index = route(logits, k)
             except CompilationError as e:
-                return say(False, f"{name}: does not compile: {str(e).strip().splitlines()[-1]}")
-            except (ArithmeticError, AttributeError, LookupError, NameError, RunError, TypeError, ValueError) as e:
-                return say(False, f"{name}: {type(e).__name__}: {first_line(e)}")
+                return no(f"{name}: does not compile: {str(e).strip().splitlines()[-1]}")
+            except (*FAULTS, RunError) as e:
+                return no(f"{name}: {type(e).__name__}: {first_line(e)}")
             if not done.launches:
-                return say(False, f"{name}: no Triton kernel was launched: kernel[grid](…)")
+                return no(f"{name}: no Triton kernel was launched: kernel[grid](…)")
             shape = (len(logits), k)
             if tuple(weights.shape) != shape or tuple(index.shape) != shape:
-                return say(False, f"{name}: give weights and experts of shape {shape}")
+                return no(f"{name}: give weights and experts of shape {shape}")
             if weights.dtype != torch.float32 or index.dtype not in (torch.int32, torch.int64):
-                return say(
-                    False, f"{name}: weights are {weights.dtype}, experts {index.dtype}; float32 and int32 or int64"
-                )
+                return no(f"{name}: weights are {weights.dtype}, experts {index.dtype}; float32 and int32 or int64")
             top, at = logits.topk(k).values, index.long()
             if bool((at < 0).any()) or bool((at >= logits.shape[1]).any()):
-                return say(False, f"{name}: {at.flatten().tolist()[:8]} are not all experts: {hint}")
+                return no(f"{name}: {at.flatten().tolist()[:8]} are not all experts: {hint}")
             if any(len(set(row)) < k for row in at.tolist()):
-                return say(False, f"{name}: a token has the same expert twice: {hint}")
+                return no(f"{name}: a token has the same expert twice: {hint}")
             if not torch.equal(logits.gather(1, at), top):
-                return say(False, f"{name}: other experts than those of the largest logits, largest first: {hint}")
+                return no(f"{name}: other experts than those of the largest logits, largest first: {hint}")
             wanted = top.double().softmax(-1)
             if not bool(weights.isfinite().all()):
-                return say(False, f"{name}: a weight is {weights[~weights.isfinite()][0].item()}: {hint}")
+                return no(f"{name}: a weight is {weights[~weights.isfinite()][0].item()}: {hint}")
             if not torch.allclose(weights.double(), wanted, atol=1e-5):
                 total = weights.sum(-1)[0].item()
                 more = "" if abs(total - 1) < 1e-4 else f"; those of a token add up to {total:.3f}: renormalise"
-                return say(
-                    False, f"{name}: weight {weights[0, 0].item():.4f}, {wanted[0, 0].item():.4f} is right{more}"
-                )
-    return say(True, f"{len(cases)} routers as gfx942 machine code: the largest logits, and weights that add up to 1")
+                return no(f"{name}: weight {weights[0, 0].item():.4f}, {wanted[0, 0].item():.4f} is right{more}")
+    return yes(f"{len(cases)} routers as gfx942 machine code: the largest logits, and weights that add up to 1")
 
 
 check_grouped = judge_of("grouped_matmul")

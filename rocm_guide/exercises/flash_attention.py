@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.attention.flex_attention import create_mask
 
-from rocm_guide.exercises.common import first_line, say
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_causal", "check_join", "check_mask"]
@@ -34,19 +35,19 @@ def check_join(join: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> bool:
     wanted, total = s.softmax(-1) @ v, s.logsumexp(-1)
     try:
         out, lse = join(*parts[0], *parts[1])
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as e:
-        return say(False, f"join fails: {first_line(e)}; return the output, (rows, d), and its log-sum-exp, (rows,)")
+    except FAULTS as e:
+        return no(f"join fails: {first_line(e)}; return the output, (rows, d), and its log-sum-exp, (rows,)")
     if out.shape != wanted.shape or lse.shape != total.shape:
-        return say(False, f"shapes {tuple(out.shape)} and {tuple(lse.shape)}; wanted are (rows, d) and (rows,)")
+        return no(f"shapes {tuple(out.shape)} and {tuple(lse.shape)}; wanted are (rows, d) and (rows,)")
     if not (out.isfinite().all() and lse.isfinite().all()):
-        return say(False, "exp(lse) overflows; subtract the larger lse first, or use torch.logaddexp")
+        return no("exp(lse) overflows; subtract the larger lse first, or use torch.logaddexp")
     if torch.allclose(out, (parts[0][0] + parts[1][0]) / 2):
-        return say(False, "the halves do not weigh the same; the weight of each is exp(its lse - the new lse)")
+        return no("the halves do not weigh the same; the weight of each is exp(its lse - the new lse)")
     if not torch.allclose(lse, total):
-        return say(False, "the new log-sum-exp is log(exp(lse1) + exp(lse2))")
+        return no("the new log-sum-exp is log(exp(lse1) + exp(lse2))")
     if not torch.allclose(out, wanted):
-        return say(False, "each output is weighed by exp(its lse - the new lse), row by row")
-    return say(True, "two halves make the whole, also when their scores are far apart")
+        return no("each output is weighed by exp(its lse - the new lse), row by row")
+    return yes("two halves make the whole, also when their scores are far apart")
 
 
 def check_mask(make: Callable[..., Callable[..., Any]]) -> bool:
@@ -59,8 +60,6 @@ def check_mask(make: Callable[..., Callable[..., Any]]) -> bool:
     [HINT] token 2 sees token 0 with w = 2: the window is the tokens i - w + 1 to i
     False
     """
-    from torch.nn.attention.flex_attention import create_mask
-
     for lengths, w in (((4, 3), 2), ((5, 1, 6), 3), ((9,), 1)):
         text = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
         n = len(text)
@@ -72,21 +71,21 @@ def check_mask(make: Callable[..., Callable[..., Any]]) -> bool:
         }
         try:
             seen = create_mask(make(text, w), 1, 1, n, n, device="cpu")[0, 0]
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as e:
+        except FAULTS as e:
             why = f"the mask fails: {first_line(e)}"
             if "data-dependent" in str(e):
                 why = "`and` and `if` need one answer, and these are many: combine the conditions with &"
-            return say(False, why)
+            return no(why)
         for rule, broken in rules.items():
             if (seen & broken).any():
                 a, b = (int(x) for x in (seen & broken).nonzero()[0])
-                return say(False, f"token {a} sees token {b} with w = {w}: {rule}")
+                return no(f"token {a} sees token {b} with w = {w}: {rule}")
         hidden = ~seen & ~torch.stack([x.expand(n, n) for x in rules.values()]).any(0)
         if hidden.any():
             a, b = (int(x) for x in hidden.nonzero()[0])
             hint = "the token itself belongs to the window" if a == b else "the window is the tokens i - w + 1 to i"
-            return say(False, f"token {a} does not see token {b} with w = {w}: {hint}")
-    return say(True, "a token sees the window of its own text, and nothing else")
+            return no(f"token {a} does not see token {b} with w = {w}: {hint}")
+    return yes("a token sees the window of its own text, and nothing else")
 
 
 check_causal = judge_of("causal_attention")

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import first_line, say
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 from rocm_guide.quantize.small_floats import decode_fp4, encode_fp4, shared_exponent
 
 __all__ = ["check_block", "check_exponent", "check_keep"]
@@ -44,26 +44,22 @@ def check_block(encode: Callable[[torch.Tensor], Any]) -> bool:
         try:
             byte, codes = encode(block.clone())
             byte, codes = int(byte), torch.as_tensor(codes).reshape(-1).long()
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as e:
-            return say(False, f"{where}: it fails: {first_line(e)}")
+        except FAULTS as e:
+            return no(f"{where}: it fails: {first_line(e)}")
         if len(codes) != 32 or int(codes.min()) < 0 or int(codes.max()) > 15:
-            return say(
-                False, f"{where}: expected 32 codes from 0 to 15, got {len(codes)}, {codes.min()} to {codes.max()}"
-            )
+            return no(f"{where}: expected 32 codes from 0 to 15, got {len(codes)}, {codes.min()} to {codes.max()}")
         if not block.any():
             if decode_fp4(codes.to(torch.uint8)).any():
-                return say(False, f"{where}: all its numbers are 0, and the codes stand for others")
+                return no(f"{where}: all its numbers are 0, and the codes stand for others")
             continue
         wanted = int(shared_exponent(block.abs().max(), "e2m1", "floor")) + 127
         if byte != wanted:
             most = f"its largest number is {block.abs().max():.3g}; floor(log2) of it, minus 2, plus 127"
-            return say(False, f"{where}: the scale's byte is {byte}, and {most}")
+            return no(f"{where}: the scale's byte is {byte}, and {most}")
         values, right = (decode_fp4(c.to(torch.uint8)) for c in (codes, encode_fp4(block / 2.0 ** (wanted - 127))))
         if wrong := int((values != right).sum()):
-            return say(
-                False, f"{where}: {wrong} of 32 codes are wrong; divide by the scale, take the nearest, at most 6"
-            )
-    return say(True, "five blocks code for code, the one beyond 6 and the one of zeros too")
+            return no(f"{where}: {wrong} of 32 codes are wrong; divide by the scale, take the nearest, at most 6")
+    return yes("five blocks code for code, the one beyond 6 and the one of zeros too")
 
 
 def check_exponent(choose: Callable[[torch.Tensor], Any]) -> bool:
@@ -84,13 +80,13 @@ def check_exponent(choose: Callable[[torch.Tensor], Any]) -> bool:
         best = min(errors, key=lambda e: errors[e])
         try:
             given = int(choose(block.clone()))
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as e:
-            return say(False, f"block {number} of 20: it fails: {first_line(e)}")
+        except FAULTS as e:
+            return no(f"block {number} of 20: it fails: {first_line(e)}")
         if errors.get(given, float("inf")) > errors[best]:
             cost = f"errs by {errors[given]:.3g}" if given in errors else "is far off"
             found = f"2^{given} {cost}, and 2^{best} by {errors[best]:.3g}"
-            return say(False, f"block {number} of 20: {found}; try the exponents nearby and compare")
-    return say(True, "the best of all powers of two for 20 blocks; neither rule of section 3 finds every one")
+            return no(f"block {number} of 20: {found}; try the exponents nearby and compare")
+    return yes("the best of all powers of two for 20 blocks; neither rule of section 3 finds every one")
 
 
 def check_keep(keep: Callable[[Mapping[str, tuple[float, int]], int], Collection[str]]) -> bool:
@@ -108,14 +104,14 @@ def check_keep(keep: Callable[[Mapping[str, tuple[float, int]], int], Collection
         )
         try:
             given = set(keep(dict(matrices), room))
-        except (RuntimeError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as e:
-            return say(False, f"{where}: it fails: {first_line(e)}")
+        except FAULTS as e:
+            return no(f"{where}: it fails: {first_line(e)}")
         if strange := sorted(map(str, given - set(matrices))):
-            return say(False, f"{where}: {strange[0]} is none of {', '.join(matrices)}")
+            return no(f"{where}: {strange[0]} is none of {', '.join(matrices)}")
         taken = sum(matrices[m][1] for m in given)
         if taken > room:
-            return say(False, f"{where}: {', '.join(sorted(given))} have {taken} weights, and {room} have room")
+            return no(f"{where}: {', '.join(sorted(given))} have {taken} weights, and {room} have room")
         saved, most = (sum(matrices[m][0] for m in s) for s in (given, best))
         if saved < most:
-            return say(False, f"{where}: that saves {saved:g} of the error, and {most:g} is possible in the same room")
-    return say(True, "most error saved for each weight that stays: small matrices with large errors first")
+            return no(f"{where}: that saves {saved:g} of the error, and {most:g} is possible in the same room")
+    return yes("most error saved for each weight that stays: small matrices with large errors first")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import executed, say
+from rocm_guide.exercises.common import executed, no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_epilogue", "check_matmul", "check_naive"]
@@ -30,13 +30,13 @@ def check_epilogue(call: Callable[..., Any]) -> bool:
         allowed = 5.2e-4 * wanted.abs() + 2e-5
         _, launches, said = executed(call, (a, b, bias), wanted, allowed)
         if said:
-            return say(False, f"{m} x {n} x {k}: {said}")
+            return no(f"{m} x {n} x {k}: {said}")
         if len(launches) > 1:
-            return say(False, f"right, in {len(launches)} launches: the sums are still in registers after the loop")
+            return no(f"right, in {len(launches)} launches: the sums are still in registers after the loop")
     used = {use.op for use in launches[-1].compiled.parsed.matrix_uses()}
     if not used:
-        return say(False, "right, without a matrix instruction: tl.dot")
-    return say(True, f"right, in one launch, with {', '.join(sorted(used))}")
+        return no("right, without a matrix instruction: tl.dot")
+    return yes(f"right, in one launch, with {', '.join(sorted(used))}")
 
 
 check_naive = judge_of("naive_matmul")

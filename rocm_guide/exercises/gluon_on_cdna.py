@@ -10,7 +10,7 @@ import torch
 
 from cdna.compile import Compiled
 from cdna.run.launches import Executed
-from rocm_guide.exercises.common import executed, say
+from rocm_guide.exercises.common import executed, no, yes
 
 __all__ = ["check_product", "check_rows", "check_turned"]
 
@@ -44,15 +44,15 @@ def check_turned(call: Callable[..., Any]) -> bool:
     x = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
     last, said = _executed(call, (x,), x.double().T, 0.0)
     if said:
-        return say(False, said)
+        return no(said)
     count, code = last.result.counters, last.compiled
     if not code.shared:
-        return say(False, "right, without LDS: then either loads or stores go down a column; store the tile in LDS")
+        return no("right, without LDS: then either loads or stores go down a column; store the tile in LDS")
     if narrow := _narrow(code, "load") or _narrow(code, "store"):
-        return say(False, f"right, but {narrow}")
+        return no(f"right, but {narrow}")
     if count.lds_cycles > _CONFLICTS * count.lds_ideal:
-        return say(False, f"right, but {_banks(last)}: lanes meet in one bank; swizzle the tile")
-    return say(True, f"right, with wide accesses; {_banks(last)}")
+        return no(f"right, but {_banks(last)}: lanes meet in one bank; swizzle the tile")
+    return yes(f"right, with wide accesses; {_banks(last)}")
 
 
 def _banks(last: Executed) -> str:
@@ -67,15 +67,15 @@ def check_product(call: Callable[..., Any]) -> bool:
         x, w = (torch.randn(64, k, generator=generator).bfloat16() for _ in range(2))
         last, said = _executed(call, (x, w), x.double() @ w.double().T, 1e-4)
         if said:
-            return say(False, f"K = {k}: {said}")
+            return no(f"K = {k}: {said}")
     used = {m.op for m in last.compiled.parsed.matrix_uses()}
     if not used:
-        return say(False, "right, without a matrix instruction: cdna3.mfma")
+        return no("right, without a matrix instruction: cdna3.mfma")
     if not all("32x32x8" in op for op in used):
-        return say(False, f"right, with {', '.join(sorted(used))}: instr_shape is [32, 32, 8] here")
+        return no(f"right, with {', '.join(sorted(used))}: instr_shape is [32, 32, 8] here")
     if narrow := _narrow(last.compiled, "load", 64):
-        return say(False, f"right, but {narrow}")
-    return say(True, f"right, with {', '.join(sorted(used))}")
+        return no(f"right, but {narrow}")
+    return yes(f"right, with {', '.join(sorted(used))}")
 
 
 def check_rows(call: Callable[..., Any]) -> bool:
@@ -88,11 +88,11 @@ def check_rows(call: Callable[..., Any]) -> bool:
         wanted = x.double() / x.double().square().mean(1, keepdim=True).sqrt()
         last, said = _executed(call, (x,), wanted, 6e-4 * wanted.abs() + 1e-6)
         if said:
-            return say(False, f"{n} rows: {said}")
+            return no(f"{n} rows: {said}")
     code = last.compiled
     if code.shared or code.parsed.barriers:
         many = f"{code.shared:,} bytes of LDS, {code.parsed.barriers} barriers"
-        return say(False, f"right, but {many}: let the lanes of one wave hold a whole row")
+        return no(f"right, but {many}: let the lanes of one wave hold a whole row")
     if narrow := _narrow(code, "load") or _narrow(code, "store"):
-        return say(False, f"right, but {narrow}")
-    return say(True, "right, with wide accesses, no LDS and no barrier")
+        return no(f"right, but {narrow}")
+    return yes("right, with wide accesses, no LDS and no barrier")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import first_line, say
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 from rocm_guide.quantize.budget import serving_bytes
 from rocm_guide.quantize.grid import bits_per_weight, round_to_nearest
 
@@ -27,25 +27,23 @@ def check_codes(codes: Callable[[torch.Tensor, int], Any]) -> bool:
     for bits, w in ((4, groups[0]), (3, groups[0]), (4, groups[1])):
         try:
             given = torch.as_tensor(codes(w, bits)).float()
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as e:
-            return say(False, f"it fails on a group of 32 weights: {first_line(e)}")
+        except FAULTS as e:
+            return no(f"it fails on a group of 32 weights: {first_line(e)}")
         expected = round_to_nearest(w[None], bits, -1).codes[0].float()
         if given.shape != expected.shape:
-            return say(False, f"expected 32 codes, got the shape {tuple(given.shape)}")
+            return no(f"expected 32 codes, got the shape {tuple(given.shape)}")
         low, high = given.min().item(), given.max().item()
         if low < 0 or high > 2**bits - 1:
             top = 2**bits - 1
             text = (
                 f"codes from {low:g} to {high:g}; with {bits} bits they are 0 to {top}, and the zero point shifts them"
             )
-            return say(False, text + " there")
+            return no(text + " there")
         if not torch.equal(given, expected):
             if w.min() > 0:
-                return say(False, "wrong where all weights are positive: the range has to include 0")
-            return say(
-                False, f"{int((given != expected).sum())} of 32 codes differ; round w / scale, then add the zero point"
-            )
-    return say(True, "equal to rounding to nearest for three groups")
+                return no("wrong where all weights are positive: the range has to include 0")
+            return no(f"{int((given != expected).sum())} of 32 codes differ; round w / scale, then add the zero point")
+    return yes("equal to rounding to nearest for three groups")
 
 
 def check_order(order: Callable[[torch.Tensor], Any]) -> bool:
@@ -59,20 +57,20 @@ def check_order(order: Callable[[torch.Tensor], Any]) -> bool:
     expected = torch.argsort(x.square().sum(0), descending=True)
     try:
         given = torch.as_tensor(order(x)).long()
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as e:
-        return say(False, f"it fails on inputs of shape (64, 12): {first_line(e)}")
+    except FAULTS as e:
+        return no(f"it fails on inputs of shape (64, 12): {first_line(e)}")
     if given.shape != expected.shape:
-        return say(False, f"expected 12 column numbers, got the shape {tuple(given.shape)}")
+        return no(f"expected 12 column numbers, got the shape {tuple(given.shape)}")
     if torch.equal(given, expected.flip(0)):
-        return say(False, "that is the order from small to large; the largest inputs come first")
+        return no("that is the order from small to large; the largest inputs come first")
     if torch.equal(given, torch.argsort(x.abs().amax(0), descending=True)):
-        return say(False, "that is by the largest single input; the diagonal of the Hessian sums the squares of all")
+        return no("that is by the largest single input; the diagonal of the Hessian sums the squares of all")
     if not torch.equal(given, expected):
-        return say(False, "not the order of the diagonal of x^T x, largest first")
-    return say(True, "the order of the diagonal of the Hessian, largest first")
+        return no("not the order of the diagonal of x^T x, largest first")
+    return yes("the order of the diagonal of the Hessian, largest first")
 
 
-def check_size(bits: Any, memory: float = 64e9) -> bool:
+def check_size(bits: Any) -> bool:
     """Check exercise 3: the widest code with which Llama-2-70B and 8 requests of 4,096 tokens fit into 64 GB.
 
     >>> check_size(8)
@@ -80,13 +78,14 @@ def check_size(bits: Any, memory: float = 64e9) -> bool:
     False
     """
     if not isinstance(bits, int) or not 2 <= bits <= 8:
-        return say(False, f"{bits!r} is no code width; give a whole number from 2 to 8")
+        return no(f"{bits!r} is no code width; give a whole number from 2 to 8")
+    memory = 64e9
 
     def need(b: int) -> float:
         return sum(serving_bytes("llama-2-70b", bits_per_weight(b, 128, 8192), rows=8, length=4096).values())
 
     if need(bits) > memory:
-        return say(False, f"{bits} bits need {need(bits) / 1e9:.1f} GB, more than {memory / 1e9:.0f}")
+        return no(f"{bits} bits need {need(bits) / 1e9:.1f} GB, more than {memory / 1e9:.0f}")
     if bits < 8 and need(bits + 1) <= memory:
-        return say(False, f"{bits + 1} bits fit too: {need(bits + 1) / 1e9:.1f} GB of {memory / 1e9:.0f}")
-    return say(True, f"{bits} bits: {need(bits) / 1e9:.1f} GB; {bits + 1} would need {need(bits + 1) / 1e9:.1f} GB")
+        return no(f"{bits + 1} bits fit too: {need(bits + 1) / 1e9:.1f} GB of {memory / 1e9:.0f}")
+    return yes(f"{bits} bits: {need(bits) / 1e9:.1f} GB; {bits + 1} would need {need(bits + 1) / 1e9:.1f} GB")

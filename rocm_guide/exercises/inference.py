@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import FAULTS, no, yes
 from rocm_guide.models.shapes import config_of
 from rocm_guide.serve.generate_cost import kv_cache_bytes
 
@@ -43,23 +43,21 @@ def check_loop(write: Callable[[Any, torch.Tensor, int], torch.Tensor]) -> bool:
     handle = model.register_forward_pre_hook(count, with_kwargs=True)
     try:
         given = write(model, ids.clone(), new)
-    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as e:
-        return say(False, f"it fails: {' '.join(str(e).split())[:120]}")
+    except FAULTS as e:
+        return no(f"it fails: {' '.join(str(e).split())[:120]}")
     finally:
         handle.remove()
     passes = ", ".join(map(str, read))
     if not torch.is_tensor(given) or given.shape != wanted.shape:
         shape = tuple(getattr(given, "shape", ()))
-        return say(False, f"return the prompt and the new tokens, of shape {tuple(wanted.shape)}; yours has {shape}")
+        return no(f"return the prompt and the new tokens, of shape {tuple(wanted.shape)}; yours has {shape}")
     if not torch.equal(given, wanted):
-        return say(False, f"other tokens than the model's own generate; your passes read {passes} tokens")
+        return no(f"other tokens than the model's own generate; your passes read {passes} tokens")
     if read == [ids.shape[1], *[1] * (new - 1)]:
-        return say(True, f"the same tokens as generate, and the passes read {passes} tokens")
+        return yes(f"the same tokens as generate, and the passes read {passes} tokens")
     if len(read) > new:
-        return say(False, f"{len(read)} passes for {new} tokens: the last one is for nothing")
-    return say(
-        False, f"the text is right, but the passes read {passes} tokens: keep the cache, and give the newest token"
-    )
+        return no(f"{len(read)} passes for {new} tokens: the last one is for nothing")
+    return no(f"the text is right, but the passes read {passes} tokens: keep the cache, and give the newest token")
 
 
 def check_padding(pad: Callable[[Sequence[Sequence[int]], int], tuple[list[list[int]], list[list[int]]]]) -> bool:
@@ -72,17 +70,17 @@ def check_padding(pad: Callable[[Sequence[Sequence[int]], int], tuple[list[list[
     rows = [[1, 5, 0, 7], [1, 9], [1, 4, 4]]
     try:
         ids, mask = ([list(row) for row in part] for part in pad([list(r) for r in rows], 0))
-    except (TypeError, ValueError):
-        return say(False, "return two lists of lists: the padded rows, and a mask for each")
+    except FAULTS:
+        return no("return two lists of lists: the padded rows, and a mask for each")
     if ids == [[1, 5, 0, 7], [1, 9, 0, 0], [1, 4, 4, 0]]:
-        return say(False, "generation continues at the right end; there must be text there, not padding")
+        return no("generation continues at the right end; there must be text there, not padding")
     if ids != [[1, 5, 0, 7], [0, 0, 1, 9], [0, 1, 4, 4]]:
-        return say(False, f"fill each row up to the length of the longest one, on the left; yours: {ids}")
+        return no(f"fill each row up to the length of the longest one, on the left; yours: {ids}")
     if mask == [[1, 1, 0, 1], [0, 0, 1, 1], [0, 1, 1, 1]]:
-        return say(False, "a real token may have the filler's number; count positions, not values")
+        return no("a real token may have the filler's number; count positions, not values")
     if mask != [[1, 1, 1, 1], [0, 0, 1, 1], [0, 1, 1, 1]]:
-        return say(False, f"the mask has 1 for a token, 0 for padding; yours: {mask}")
-    return say(True, "every row ends with its own last token, and the mask hides the rest")
+        return no(f"the mask has 1 for a token, 0 for padding; yours: {mask}")
+    return yes("every row ends with its own last token, and the mask hides the rest")
 
 
 def check_cache(gib: float) -> bool:
@@ -94,7 +92,7 @@ def check_cache(gib: float) -> bool:
     """
     right = kv_cache_bytes(config_of("llama-2-70b"), 4096, batch=16) / 2**30
     if abs(gib - right) <= 0.01 * right:
-        return say(True, f"{right:.0f} GiB; with one KV head for each of the 64 heads it would be {8 * right:.0f}")
+        return yes(f"{right:.0f} GiB; with one KV head for each of the 64 heads it would be {8 * right:.0f}")
     hints = {
         8 * right: "queries have 64 heads, keys and values have 8: they alone are kept",
         right / 2: "keys and values, or two bytes for each number: one factor of 2 is missing",
@@ -104,4 +102,4 @@ def check_cache(gib: float) -> bool:
         right * 2**30 / 1e9: "that is in GB (1e9 bytes); a GiB has 2**30",
     }
     hint = next((h for value, h in hints.items() if abs(gib - value) <= 0.01 * value), None)
-    return say(False, hint or f"{gib:g} is not it; 2 x layers x KV heads x head size x tokens x rows x bytes")
+    return no(hint or f"{gib:g} is not it; 2 x layers x KV heads x head size x tokens x rows x bytes")

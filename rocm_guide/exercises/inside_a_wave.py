@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rocm_guide.exercises.common import say
+from cdna.run import RunError, run
+from cdna.run.matrix import layout_d
+from rocm_guide.exercises.common import FAULTS, no, yes
 
 __all__ = ["TWO_LOADS", "check_place", "check_tail_mask", "check_waits"]
 
@@ -55,13 +57,11 @@ def check_tail_mask(tail_mask: Callable[[int, int], int]) -> bool:
         right = sum(1 << lane for lane in range(64) if first + lane < cols)
         try:
             mine = tail_mask(cols, first)
-        except Exception as e:  # noqa: BLE001 - whatever a learner's function raises becomes a hint
-            return say(False, f"tail_mask({cols}, {first}): not yet. it raises {type(e).__name__}: {e}")
+        except FAULTS as e:
+            return no(f"tail_mask({cols}, {first}): not yet. it raises {type(e).__name__}: {e}")
         if isinstance(mine, bool) or not isinstance(mine, (int, np.integer)):
-            return say(
-                False,
-                f"tail_mask({cols}, {first}): not yet. return a whole number with 64 bits, not {type(mine).__name__}",
-            )
+            kind = type(mine).__name__
+            return no(f"tail_mask({cols}, {first}): not yet. return a whole number with 64 bits, not {kind}")
         if mine != right:
             if int(mine) < 0 or int(mine) >> 64:
                 hint = "a mask has 64 bits: no lane when first is beyond the end, and never more than 64"
@@ -71,8 +71,8 @@ def check_tail_mask(tail_mask: Callable[[int, int], int]) -> bool:
                 hint = "one lane too many: column cols does not exist any more"
             else:
                 hint = "count the columns that are left, cols - first, and set as many bits"
-            return say(False, f"tail_mask({cols}, {first}) = {hex(mine)}: not yet. {hint}")
-    return say(True, "one bit for each lane that has a column, from none to all 64")
+            return no(f"tail_mask({cols}, {first}) = {hex(mine)}: not yet. {hint}")
+    return yes("one bit for each lane that has a column, from none to all 64")
 
 
 def check_waits(first: int, second: int) -> bool:
@@ -82,23 +82,19 @@ def check_waits(first: int, second: int) -> bool:
     [HINT] vmcnt(0), vmcnt(0): not yet. the result is right, but the square waits for both loads and needs only one
     False
     """
-    from cdna.run import RunError, run
-
     for n in (first, second):
         if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= 63:
-            return say(False, f"{n!r}: not yet. vmcnt counts from 0 to 63")
+            return no(f"{n!r}: not yet. vmcnt counts from 0 to 63")
     name = f"vmcnt({first}), vmcnt({second})"
     x, y = np.arange(128, dtype=np.float32), np.zeros(64, np.float32)
     try:
         run(TWO_LOADS.replace("FIRST", str(first)).replace("SECOND", str(second)), 1, [x, y])
     except RunError as e:
-        return say(False, f"{name}: not yet. {e}")
+        return no(f"{name}: not yet. {e}")
     assert np.array_equal(y, x[:64] ** 2 + x[64:])
     if first == 0:
-        return say(
-            False, f"{name}: not yet. the result is right, but the square waits for both loads and needs only one"
-        )
-    return say(True, f"{name}: the square is computed while the second load is under way")
+        return no(f"{name}: not yet. the result is right, but the square waits for both loads and needs only one")
+    return yes(f"{name}: the square is computed while the second load is under way")
 
 
 def check_place(place: Callable[[int, int], tuple[int, int]]) -> bool:
@@ -106,16 +102,14 @@ def check_place(place: Callable[[int, int], tuple[int, int]]) -> bool:
 
     Registers count from 0, the first of the sixteen that hold the result.
     """
-    from cdna.run.matrix import layout_d
-
     where = layout_d(32, 32, 1)
     for register in range(16):
         for lane in range(64):
             i, j = divmod(int(where[register, lane]), 32)
             try:
                 mine = tuple(int(n) for n in place(i, j))
-            except Exception as e:  # noqa: BLE001 - whatever a learner's function raises becomes a hint
-                return say(False, f"place({i}, {j}): not yet. it raises {type(e).__name__}: {e}")
+            except FAULTS as e:
+                return no(f"place({i}, {j}): not yet. it raises {type(e).__name__}: {e}")
             if mine != (register, lane):
                 if mine == (lane, register):
                     hint = "first the register, then the lane"
@@ -126,5 +120,5 @@ def check_place(place: Callable[[int, int], tuple[int, int]]) -> bool:
                     hint = "lanes 0 to 31 and 32 to 63 take turns: four rows each"
                 else:
                     hint = "the column is the lane's number within its half of the wave"
-                return say(False, f"place({i}, {j}) = {mine}: not yet. {hint}")
-    return say(True, "all 1,024 elements are where the hardware has them")
+                return no(f"place({i}, {j}) = {mine}: not yet. {hint}")
+    return yes("all 1,024 elements are where the hardware has them")

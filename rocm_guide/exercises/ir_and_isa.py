@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from cdna.compile import compile_kernel
+from cdna.interpret import interpret
+from cdna.ir.program import parse_ir
+from cdna.isa.kernel import Kernel
 from rocm_guide.common.base import GuideError
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
-
-if TYPE_CHECKING:
-    from cdna.isa.kernel import Kernel
 
 __all__ = ["check_barriers", "check_pair_sums", "check_transpose"]
 
@@ -30,28 +31,28 @@ def check_barriers(kernel: Any) -> bool:
     False
     """
     if not hasattr(kernel, "arg_names"):
-        return say(False, f"{kernel!r:.40}: give the kernel itself, a function with @triton.jit")
+        return no(f"{kernel!r:.40}: give the kernel itself, a function with @triton.jit")
     try:
         wrong = _wrong_score(kernel)
         trips, found = _code_of(kernel)
     except (GuideError, TypeError) as e:
-        return say(False, str(e))
+        return no(str(e))
     if wrong:
-        return say(False, wrong)
+        return no(wrong)
     barriers, mix = found.barriers, found.mix()
     if not mix.get("mfma"):
-        return say(False, "right, and no matrix instruction is left: the product belongs to tl.dot")
+        return no("right, and no matrix instruction is left: the product belongs to tl.dot")
     if trips or found.resources.vgpr_spills:
         what = f"the keys pass through LDS {trips} times" if trips else f"{found.resources.vgpr_spills} registers spill"
-        return say(False, f"right, and {what}: join whole planes, and let the words of a plane stay in their order")
+        return no(f"right, and {what}: join whole planes, and let the words of a plane stay in their order")
     if barriers > 7:
         hint = (
             "Each of the eight tiles of queries is written to LDS, all meet, it is read, and all meet again before the "
             "next: 2 x 8 - 1. Which operation makes one tile of keys of two planes?"
         )
-        return say(False, f"right, with {barriers} barriers; 7 are possible. {hint}")
+        return no(f"right, with {barriers} barriers; 7 are possible. {hint}")
     exchanges = mix.get("permute", 0)
-    return say(True, f"{barriers} barriers instead of 15; the keys stay in their waves ({exchanges} lane exchanges)")
+    return yes(f"{barriers} barriers instead of 15; the keys stay in their waves ({exchanges} lane exchanges)")
 
 
 _SHAPE = {"M": 16, "BLOCK": 64, "D": 128}
@@ -59,8 +60,6 @@ _SHAPE = {"M": 16, "BLOCK": 64, "D": 128}
 
 def _wrong_score(kernel: Any) -> str:
     """Return the first wrong score for 100 tokens or for one, in a line; empty if all are right."""
-    from cdna.interpret import interpret
-
     random, calls, wanted = torch.Generator().manual_seed(0), [], []
     for tokens in (100, 1):
         q = torch.randn(16, 128, generator=random).half()
@@ -89,8 +88,6 @@ def _wrong_score(kernel: Any) -> str:
 
 def _code_of(kernel: Any) -> tuple[int, Kernel]:
     """Return the trips of the keys through LDS on their way to the first product, and the code for gfx942."""
-    from cdna.compile import compile_kernel
-    from cdna.ir.program import parse_ir
 
     def meta(*shape: int, dtype: Any = torch.int32) -> torch.Tensor:
         return torch.empty(*shape, dtype=dtype, device="meta")

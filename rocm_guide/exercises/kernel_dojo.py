@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rocm_guide.dojo.catalogue import find_puzzle
+from rocm_guide.dojo.catalogue import find_task
 from rocm_guide.dojo.grading import grade
-from rocm_guide.dojo.listings import LISTINGS
 
 __all__ = ["check_banks", "check_puzzle", "check_round_trip", "check_waits", "judge_of"]
 
@@ -37,7 +36,7 @@ def judge_of(puzzle: str) -> Callable[[Callable[..., Any] | str], bool]:
     def check(solution: Callable[..., Any] | str) -> bool:
         return check_puzzle(solution, puzzle)
 
-    check.__doc__ = f"Check a solution. {(LISTINGS.get(puzzle) or find_puzzle(puzzle)).task}"
+    check.__doc__ = f"Check a solution. {find_task(puzzle).task}"
     return check
 
 

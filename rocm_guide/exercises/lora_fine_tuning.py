@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import FAULTS, no, yes
 
 __all__ = ["check_masked", "check_settings", "check_split"]
 
@@ -22,12 +22,12 @@ def check_settings(settings: Any) -> bool:
     rows = getattr(settings, "per_device_train_batch_size", None)
     steps = getattr(settings, "gradient_accumulation_steps", None)
     if rows is None or steps is None:
-        return say(False, f"{type(settings).__name__} is no SFTConfig; make one with sft_settings(folder, …)")
+        return no(f"{type(settings).__name__} is no SFTConfig; make one with sft_settings(folder, …)")
     if rows * steps != 64:
-        return say(False, f"{rows} rows x {steps} steps of accumulation = {rows * steps}, and 64 are wanted")
+        return no(f"{rows} rows x {steps} steps of accumulation = {rows * steps}, and 64 are wanted")
     if rows != 8:
-        return say(False, f"{rows} rows are in memory at a time; the exercise allows 8")
-    return say(True, f"{rows} rows in memory, gradients of {steps} passes added up before each step")
+        return no(f"{rows} rows are in memory at a time; the exercise allows 8")
+    return yes(f"{rows} rows in memory, gradients of {steps} passes added up before each step")
 
 
 def check_masked(labels: Any, ids: Any, prompt_tokens: int) -> bool:
@@ -39,14 +39,12 @@ def check_masked(labels: Any, ids: Any, prompt_tokens: int) -> bool:
     """
     labels, ids = [int(x) for x in labels], [int(x) for x in ids]
     if len(labels) != len(ids):
-        return say(False, f"{len(labels)} labels for {len(ids)} tokens; there is one for each")
+        return no(f"{len(labels)} labels for {len(ids)} tokens; there is one for each")
     if any(x != -100 for x in labels[:prompt_tokens]):
-        return say(
-            False, f"the prompt is learnt too: its first {prompt_tokens} labels must be -100, which the loss ignores"
-        )
+        return no(f"the prompt is learnt too: its first {prompt_tokens} labels must be -100, which the loss ignores")
     if labels[prompt_tokens:] != ids[prompt_tokens:]:
-        return say(False, "after the prompt each label is the token itself; the model shifts them by one on its own")
-    return say(True, f"{prompt_tokens} prompt tokens ignored, {len(ids) - prompt_tokens} tokens learnt")
+        return no("after the prompt each label is the token itself; the model shifts them by one on its own")
+    return yes(f"{prompt_tokens} prompt tokens ignored, {len(ids) - prompt_tokens} tokens learnt")
 
 
 def check_split(split: Callable[[str], tuple[str, str]]) -> bool:
@@ -61,14 +59,14 @@ def check_split(split: Callable[[str], tuple[str, str]]) -> bool:
     for text, answer in ((one, " Local data share. </s>"), (two, " 64 KiB per CU. </s>")):
         try:
             prompt, completion = split(text)
-        except (TypeError, ValueError) as e:
-            return say(False, f"it should give two texts, prompt and completion ({e})")
+        except FAULTS as e:
+            return no(f"it should give two texts, prompt and completion ({e})")
         if not prompt:
-            return say(False, "the prompt is empty: it ends with the last [/INST], and the completion is what follows")
+            return no("the prompt is empty: it ends with the last [/INST], and the completion is what follows")
         if prompt + completion not in (text, text.removeprefix("<s>")):
-            return say(False, f"prompt and completion together are {prompt + completion!r}; no character may be lost")
+            return no(f"prompt and completion together are {prompt + completion!r}; no character may be lost")
         if completion != answer:
-            return say(False, f"of {text!r} the completion should be {answer!r}, yours is {completion!r}")
+            return no(f"of {text!r} the completion should be {answer!r}, yours is {completion!r}")
         if prompt.startswith("<s>"):
-            return say(False, "the tokenizer adds the first <s> on its own; leave it out of the prompt")
-    return say(True, "the last answer is learnt, everything before it is given")
+            return no("the tokenizer adds the first <s> on its own; leave it out of the prompt")
+    return yes("the last answer is learnt, everything before it is given")

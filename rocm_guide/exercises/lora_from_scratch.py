@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from cdna.predict.specs import gpu
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import FAULTS, no, yes
 from rocm_guide.finetune.lora import LoRALinear
 from rocm_guide.models.shapes import config_of
 from rocm_guide.models.sizes import LORA_TARGETS, lora_parameters
@@ -27,12 +27,12 @@ def check_all_linear(parameters: Any) -> bool:
     config = config_of("llama-3-8b")
     expected = lora_parameters(config, LORA_TARGETS, 16)
     if parameters == lora_parameters(config, ("q_proj", "v_proj"), 16):
-        return say(False, "that is q_proj and v_proj only; add the other five matrices of every layer")
+        return no("that is q_proj and v_proj only; add the other five matrices of every layer")
     if parameters == config.num_hidden_layers * 16 * (4 * 2 * 4096 + 3 * (4096 + 14336)):
-        return say(False, "k_proj and v_proj are smaller: 8 key-value heads of 128 make 1,024 outputs, not 4,096")
+        return no("k_proj and v_proj are smaller: 8 key-value heads of 128 make 1,024 outputs, not 4,096")
     if parameters != expected:
-        return say(False, f"{parameters} is not it; add r (in + out) over the seven matrices, times 32 layers")
-    return say(True, f"{expected:,} parameters, {expected / 8_030_261_248:.2%} of the model")
+        return no(f"{parameters} is not it; add r (in + out) over the seven matrices, times 32 layers")
+    return yes(f"{expected:,} parameters, {expected / 8_030_261_248:.2%} of the model")
 
 
 def check_merge(merge: Any) -> bool:
@@ -51,42 +51,39 @@ def check_merge(merge: Any) -> bool:
             layer.B.copy_(torch.randn(layer.B.shape, generator=generator))
         try:
             given = merge(layer)
-        except (RuntimeError, TypeError, AttributeError) as e:
-            return say(False, f"it fails on a layer of shape ({out}, {inner}): {str(e).splitlines()[0]}")
+        except FAULTS as e:
+            return no(f"it fails on a layer of shape ({out}, {inner}): {str(e).splitlines()[0]}")
         expected = layer.merged().weight
         if not isinstance(given, torch.Tensor) or given.shape != expected.shape:
             shape = tuple(getattr(given, "shape", ()))
-            return say(False, f"expected a matrix of shape {tuple(expected.shape)}, got {shape}")
+            return no(f"expected a matrix of shape {tuple(expected.shape)}, got {shape}")
         if torch.allclose(given, layer.layer.weight):
-            return say(False, "the update is missing: W alone is the layer before fine-tuning")
+            return no("the update is missing: W alone is the layer before fine-tuning")
         if torch.allclose(given, layer.layer.weight + layer.B @ layer.A) and layer.scale != 1:
-            return say(False, f"the scale alpha / r = {layer.scale:g} is missing")
+            return no(f"the scale alpha / r = {layer.scale:g} is missing")
         if not torch.allclose(given, expected, atol=1e-6):
-            return say(False, "wrong values; the update is (alpha / r) B A, with B on the left")
-    return say(True, "equal to the merged layer for three shapes, ranks and scales")
+            return no("wrong values; the update is (alpha / r) B A, with B on the left")
+    return yes("equal to the merged layer for three shapes, ranks and scales")
 
 
-def check_largest_rank(rank: Any, budget_gb: float | None = None) -> bool:
+def check_largest_rank(rank: Any) -> bool:
     """Check exercise 3: the largest power of two for the rank of LoRA (all seven matrices) with which the weights,
-    gradients and optimizer state of Llama-2-70B fit into ``budget_gb`` x 10^9 bytes, one MI300X without it, in mixed
-    precision.
+    gradients and optimizer state of Llama-2-70B fit into one MI300X, in mixed precision.
 
     >>> check_largest_rank(8)
     [HINT] rank 16 fits too: 141.3 GB of 206
     False
     """
     if not isinstance(rank, int) or rank < 1 or rank & (rank - 1):
-        return say(False, f"rank={rank!r}: give a power of two")
-    budget = gpu("MI300X").memory_bytes / 1e9 if budget_gb is None else budget_gb
+        return no(f"rank={rank!r}: give a power of two")
+    budget = gpu("MI300X").memory_bytes / 1e9
 
     def gigabytes(r: int) -> float:
         base, extra = 68_976_648_192, lora_parameters(config_of("llama-2-70b"), LORA_TARGETS, r)
         return sum(training_state_bytes(base + extra, extra).values()) / 1e9
 
     if gigabytes(rank) > budget:
-        return say(False, f"rank {rank} needs {gigabytes(rank):,.1f} GB, more than {budget:.0f}")
+        return no(f"rank {rank} needs {gigabytes(rank):,.1f} GB, more than {budget:.0f}")
     if gigabytes(2 * rank) <= budget:
-        return say(False, f"rank {2 * rank} fits too: {gigabytes(2 * rank):,.1f} GB of {budget:.0f}")
-    return say(
-        True, f"rank {rank}: {gigabytes(rank):,.1f} GB; rank {2 * rank} would need {gigabytes(2 * rank):,.1f} GB"
-    )
+        return no(f"rank {2 * rank} fits too: {gigabytes(2 * rank):,.1f} GB of {budget:.0f}")
+    return yes(f"rank {rank}: {gigabytes(rank):,.1f} GB; rank {2 * rank} would need {gigabytes(2 * rank):,.1f} GB")

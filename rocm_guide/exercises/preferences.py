@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rocm_guide.exercises.common import first_line, say
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_advantages", "check_dpo_loss", "check_reward"]
 
@@ -28,14 +28,14 @@ def check_dpo_loss(loss: Callable[[float, float, float, float, float], Any]) -> 
 
     try:
         found = [float(loss(*pair)) for pair in _PAIRS]
-    except (TypeError, ValueError, OverflowError) as e:
-        return say(False, f"it should give a number for five numbers ({first_line(e)})")
+    except FAULTS as e:
+        return no(f"it should give a number for five numbers ({first_line(e)})")
 
     def is_like(expected: Callable[[float, float, float, float, float], float]) -> bool:
         return all(math.isclose(f, expected(*pair), rel_tol=1e-3) for f, pair in zip(found, _PAIRS, strict=True))
 
     if is_like(lambda c, r, rc, rr, b: of(b * ((c - rc) - (r - rr)))):
-        return say(True, "equal shifts of policy and reference give log 2; a better chosen answer gives less")
+        return yes("equal shifts of policy and reference give log 2; a better chosen answer gives less")
     for wrong, hint in (
         (lambda *_: math.log(2), "the loss is 0.693 whatever the policy: it should depend on its log-probabilities"),
         (lambda c, r, rc, rr, b: of(b * (c - r)), "the reference is missing: what counts is the change since then"),
@@ -44,9 +44,9 @@ def check_dpo_loss(loss: Callable[[float, float, float, float, float], Any]) -> 
         (lambda c, r, rc, rr, b: b * ((c - rc) - (r - rr)), "that is the margin; the loss is -log sigmoid of it"),
     ):
         if is_like(wrong):
-            return say(False, hint)
+            return no(hint)
     wanted = [of(b * ((c - rc) - (r - rr))) for c, r, rc, rr, b in _PAIRS]
-    return say(False, f"for {_PAIRS[0]} it should be {wanted[0]:.3f}, yours is {found[0]:.3f}")
+    return no(f"for {_PAIRS[0]} it should be {wanted[0]:.3f}, yours is {found[0]:.3f}")
 
 
 def check_advantages(advantages: Callable[[list[float], int], Sequence[float]]) -> bool:
@@ -59,22 +59,22 @@ def check_advantages(advantages: Callable[[list[float], int], Sequence[float]]) 
     rewards, size = [2.0, 1.0, 1.0, 0.0, 7.0, 9.0, 9.0, 7.0, 3.0, 3.0, 3.0, 3.0], 4
     try:
         found = [float(a) for a in advantages(list(rewards), size)]
-    except (TypeError, ValueError, ZeroDivisionError) as e:
-        return say(False, f"it should give one number for each reward ({first_line(e)})")
+    except FAULTS as e:
+        return no(f"it should give one number for each reward ({first_line(e)})")
     if len(found) != len(rewards):
-        return say(False, f"{len(found)} advantages for {len(rewards)} rewards; there is one for each")
+        return no(f"{len(found)} advantages for {len(rewards)} rewards; there is one for each")
     groups = [found[i : i + size] for i in range(0, len(found), size)]
     if any(not math.isfinite(a) for a in found):
-        return say(False, "a group of equal rewards gives no finite number: add 1e-4 to the standard deviation")
+        return no("a group of equal rewards gives no finite number: add 1e-4 to the standard deviation")
     if any(abs(sum(group)) > 1e-3 for group in groups):
-        return say(False, "the answers of a prompt should add up to 0: subtract the mean of their own group")
+        return no("the answers of a prompt should add up to 0: subtract the mean of their own group")
     if not math.isclose(found[0], 1 / math.sqrt(2 / 3), rel_tol=1e-3):
         # Of a population the deviation of 2, 1, 1, 0 is the root of 1/2; torch and TRL divide by one less.
         hint = "divide by the standard deviation of the group, as torch's std() computes it"
-        return say(False, f"the 2 beside 1, 1 and 0 has {found[0]:.3f}, and 1.225 is right: {hint}")
+        return no(f"the 2 beside 1, 1 and 0 has {found[0]:.3f}, and 1.225 is right: {hint}")
     if not math.isclose(found[5], math.sqrt(3) / 2, rel_tol=1e-3):
-        return say(False, f"the 9 beside 7, 9 and 7 has {found[5]:.3f}: each group has its own standard deviation")
-    return say(True, "each group adds up to 0, and the group of equal rewards teaches nothing")
+        return no(f"the 9 beside 7, 9 and 7 has {found[5]:.3f}: each group has its own standard deviation")
+    return yes("each group adds up to 0, and the group of equal rewards teaches nothing")
 
 
 def check_reward(reward: Callable[..., Sequence[float]]) -> bool:
@@ -95,11 +95,11 @@ def check_reward(reward: Callable[..., Sequence[float]]) -> bool:
     )
     try:
         found = [float(r) for r in reward([c[0] for c in cases], answer=[c[1] for c in cases])]
-    except (TypeError, ValueError, IndexError, AttributeError) as e:
-        return say(False, f"it should give a list with one number for each text ({first_line(e)})")
+    except FAULTS as e:
+        return no(f"it should give a list with one number for each text ({first_line(e)})")
     if len(found) != len(cases):
-        return say(False, f"{len(found)} rewards for {len(cases)} texts; there is one for each")
+        return no(f"{len(found)} rewards for {len(cases)} texts; there is one for each")
     for got, (text, answer, wanted, why) in zip(found, cases, strict=True):
         if got != wanted:
-            return say(False, f"'{text}' where {answer} is right gets {got}, and {wanted} is right: {why}")
-    return say(True, "only the right number earns it, and a list of numbers earns nothing")
+            return no(f"'{text}' where {answer} is right gets {got}, and {wanted} is right: {why}")
+    return yes("only the right number earns it, and a list of numbers earns nothing")

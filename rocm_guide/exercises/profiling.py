@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import no, yes
 
 __all__ = ["check_bound", "check_culprit", "check_idle_share"]
 
@@ -15,16 +15,16 @@ def check_culprit(name: str, summary: Any) -> bool:
     """Check exercise 1: the kernel that takes most of the attention slice."""
     inside = [k for k in summary.kernels if k.slice == "attention"]
     if not isinstance(name, str) or len(name.strip()) < 5:
-        return say(False, f"name={name!r}: give a telling part of the kernel's name, for example 'flash'")
+        return no(f"name={name!r}: give a telling part of the kernel's name, for example 'flash'")
     matching = [k for k in inside if name.lower() in k.name.lower()]
     share = sum(k.total_us for k in matching) / summary.slices["attention"]
     if not matching:
-        return say(False, f"{name!r} is in no kernel of the slice: filter summary.kernels by slice == 'attention'")
+        return no(f"{name!r} is in no kernel of the slice: filter summary.kernels by slice == 'attention'")
     if share > 0.95:
-        return say(False, f"{name!r} is in nearly every kernel of the slice: name the operation, not what surrounds it")
+        return no(f"{name!r} is in nearly every kernel of the slice: name the operation, not what surrounds it")
     if share < 0.5:
-        return say(False, f"{name!r} takes {share:.0%} of the slice; another kernel takes more: sort by total_us")
-    return say(True, f"{name} takes {share:.0%} of the slice.")
+        return no(f"{name!r} takes {share:.0%} of the slice; another kernel takes more: sort by total_us")
+    return yes(f"{name} takes {share:.0%} of the slice.")
 
 
 def check_idle_share(function: Callable[[Sequence[tuple[float, float]]], float]) -> bool:
@@ -38,8 +38,8 @@ def check_idle_share(function: Callable[[Sequence[tuple[float, float]]], float])
     for spans, expected, what in cases:
         found = function(list(spans))
         if not isinstance(found, (int, float)) or abs(found - expected) > 1e-9:
-            return say(False, f"{spans}: you say {found!r}, it is {expected} ({what})")
-    return say(True, "Four cases, overlap and disorder included.")
+            return no(f"{spans}: you say {found!r}, it is {expected} ({what})")
+    return yes("Four cases, overlap and disorder included.")
 
 
 def check_bound(answer: dict[str, str], points: Sequence[Any]) -> bool:
@@ -47,10 +47,8 @@ def check_bound(answer: dict[str, str], points: Sequence[Any]) -> bool:
     for point in points:
         key = next((k for k in answer if k.lower() in point.name.lower()), None)
         if key is None:
-            return say(False, f"no answer for {point.name[:50]}; use a part of its name as key")
+            return no(f"no answer for {point.name[:50]}; use a part of its name as key")
         if answer[key] != point.bound:
-            return say(
-                False,
-                f"{key}: {point.intensity:.3g} FLOPs per byte; the ridge of {point.gpu} is where peak / bandwidth is",
-            )
-    return say(True, f"{len(points)} kernels on the right side of the ridge.")
+            ridge = f"the ridge of {point.gpu} is where peak / bandwidth is"
+            return no(f"{key}: {point.intensity:.3g} FLOPs per byte; {ridge}")
+    return yes(f"{len(points)} kernels on the right side of the ridge.")

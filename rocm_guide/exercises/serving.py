@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rocm_guide.exercises.common import first_line, say
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
+from rocm_guide.models.shapes import SHAPES
+from rocm_guide.serve.sizing import size_server
 
 __all__ = ["check_cards", "check_goodput", "check_shared_blocks"]
 
@@ -32,11 +34,11 @@ def check_goodput(function: Callable[..., Any]) -> bool:
         wanted = sum(a <= 0.5 and b <= 0.1 for a, b in answers) / seconds
         try:
             got = float(function(list(answers), seconds, 0.5, 0.1))
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
-            return say(False, f"it fails for {len(answers)} answers: {first_line(e)}")
+        except FAULTS as e:
+            return no(f"it fails for {len(answers)} answers: {first_line(e)}")
         if abs(got - wanted) > 1e-9:
-            return say(False, f"{hint} and not {got}")
-    return say(True, "a service is sized by the answers that its users accept")
+            return no(f"{hint} and not {got}")
+    return yes("a service is sized by the answers that its users accept")
 
 
 def check_shared_blocks(function: Callable[[list[list[int]], int], Any]) -> bool:
@@ -73,13 +75,13 @@ def check_shared_blocks(function: Callable[[list[list[int]], int], Any]) -> bool
     for prompts, block, hint in cases:
         try:
             got = function([list(p) for p in prompts], block)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
-            return say(False, f"it fails for {len(prompts)} prompts and blocks of {block}: {first_line(e)}")
+        except FAULTS as e:
+            return no(f"it fails for {len(prompts)} prompts and blocks of {block}: {first_line(e)}")
         # Every full block is stored once for each beginning that leads to it.
         full = {tuple(p[:end]) for p in prompts for end in range(block, len(p) + 1, block)}
         if got != len(full) + sum(len(p) % block > 0 for p in prompts):
-            return say(False, hint.format(got=got))
-    return say(True, "full blocks are found by everything that leads to them; that is prefix caching")
+            return no(hint.format(got=got))
+    return yes("full blocks are found by everything that leads to them; that is prefix caching")
 
 
 def check_cards(cards: int) -> bool:
@@ -89,16 +91,11 @@ def check_cards(cards: int) -> bool:
     [HINT] 2: room for 86 texts of 8,192 tokens; look at the table's row for more GPUs
     False
     """
-    from rocm_guide.models.shapes import SHAPES
-    from rocm_guide.serve.sizing import size_server
-
     if cards not in (1, 2, 4, 8):
-        return say(False, f"{cards}: 1, 2, 4 or 8, so that the 8 KV heads and 64 heads come out even")
+        return no(f"{cards}: 1, 2, 4 or 8, so that the 8 KV heads and 64 heads come out even")
     found = {n: size_server(SHAPES["llama-3-70b"], length=8192, count=n).users for n in (1, 2, 4, 8)}
     if found[cards] < 100:
-        return say(
-            False, f"{cards}: room for {found[cards]} texts of 8,192 tokens; look at the table's row for more GPUs"
-        )
+        return no(f"{cards}: room for {found[cards]} texts of 8,192 tokens; look at the table's row for more GPUs")
     if cards > min(n for n, users in found.items() if users >= 100):
-        return say(False, f"{cards}: room for {found[cards]}; fewer GPUs will do")
-    return say(True, f"room for {found[cards]}; half of the GPUs would hold {found[cards // 2]}")
+        return no(f"{cards}: room for {found[cards]}; fewer GPUs will do")
+    return yes(f"room for {found[cards]}; half of the GPUs would hold {found[cards // 2]}")

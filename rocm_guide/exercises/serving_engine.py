@@ -7,12 +7,9 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from rocm_guide.exercises.common import first_line, say
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
 
 __all__ = ["check_best_guesses", "check_blocks", "check_judge"]
-
-#: What an answer of a reader's function may raise.
-FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def check_blocks(blocks: int, unused: int) -> bool:
@@ -25,12 +22,12 @@ def check_blocks(blocks: int, unused: int) -> bool:
     False
     """
     if blocks == 10:
-        return say(False, "10 blocks: the last token of an answer is never fed back, so nothing of it is stored")
+        return no("10 blocks: the last token of an answer is never fed back, so nothing of it is stored")
     if blocks != 9:
-        return say(False, f"{blocks} blocks: 144 tokens are stored, 16 in a block")
+        return no(f"{blocks} blocks: 144 tokens are stored, 16 in a block")
     if unused != 0:
-        return say(False, f"{unused} places: 9 blocks have 144, and 144 are taken")
-    return say(True, "144 tokens fill 9 blocks to the last place; in a row of 8,192 they would leave 8,048 empty")
+        return no(f"{unused} places: 9 blocks have 144, and 144 are taken")
+    return yes("144 tokens fill 9 blocks to the last place; in a row of 8,192 they would leave 8,048 empty")
 
 
 def check_judge(function: Callable[[list[int], list[int]], Any]) -> bool:
@@ -55,10 +52,10 @@ def check_judge(function: Callable[[list[int], list[int]], Any]) -> bool:
         try:
             got = function(list(guess), list(said))
         except FAULTS as e:
-            return say(False, f"it fails for guess {guess}, said {said}: {first_line(e)}")
+            return no(f"it fails for guess {guess}, said {said}: {first_line(e)}")
         if not isinstance(got, list) or got != wanted:
-            return say(False, f"guess {guess}, said {said}: {why}, so {wanted} and not {got}")
-    return say(True, "every token written is one that the model itself would have said")
+            return no(f"guess {guess}, said {said}: {why}, so {wanted} and not {got}")
+    return yes("every token written is one that the model itself would have said")
 
 
 def _rate(a: float, cost: float, k: int) -> float:
@@ -91,9 +88,9 @@ def check_best_guesses(function: Callable[[float, float], Any]) -> bool:
         try:
             got = function(a, cost)
         except FAULTS as e:
-            return say(False, f"it fails for a = {a}, cost {cost}: {first_line(e)}")
+            return no(f"it fails for a = {a}, cost {cost}: {first_line(e)}")
         if isinstance(got, bool) or not isinstance(got, int) or not 0 <= got <= 16:
-            return say(False, f"{got!r}: give a whole number from 0 to 16")
+            return no(f"{got!r}: give a whole number from 0 to 16")
         if _rate(a, cost, got) < _rate(a, cost, best) * (1 - 1e-9):
-            return say(False, hint.format(best=best, got=got, most=_rate(a, cost, best), own=_rate(a, cost, got)))
-    return say(True, "more guesses for a good and cheap draft, none for one that is dear or mostly wrong")
+            return no(hint.format(best=best, got=got, most=_rate(a, cost, best), own=_rate(a, cost, got)))
+    return yes("more guesses for a good and cheap draft, none for one that is dear or mostly wrong")

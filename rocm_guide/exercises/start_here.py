@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from cdna.predict.specs import gpu
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import no, yes
 from rocm_guide.models.course_data import chat
 
 __all__ = ["STATEMENTS", "WEIGHTS_GB", "check_fits", "check_kinds", "check_prompt"]
@@ -31,45 +31,44 @@ STATEMENTS: dict[str, str] = {
 }
 
 
-def check_fits(models: Iterable[str], memory_gib: float | None = None) -> bool:
+def check_fits(models: Iterable[str]) -> bool:
     """Check exercise 1: the models of :data:`WEIGHTS_GB` whose bf16 weights leave at least a quarter of an MI300X free.
 
-    ``memory_gib`` is the memory of another GPU in GiB (2^30 bytes); sizes of models are in GB (10^9 bytes).
+    Its memory is 192 GiB (2^30 bytes); sizes of models are in GB (10^9 bytes).
 
     >>> check_fits(["llama-2-7b", "llama-2-13b"])
     [HINT] llama-2-70b is missing: 138 GB is at most three quarters of 206 GB (192 GiB)
     False
     """
-    gib = gpu("MI300X").memory_gib if memory_gib is None else memory_gib
+    gib = gpu("MI300X").memory_gib
     memory = gib * 2**30 / 1e9
     given = set(models)
     if unknown := sorted(given - set(WEIGHTS_GB)):
-        return say(False, f"{unknown[0]!r} is not one of {', '.join(WEIGHTS_GB)}")
+        return no(f"{unknown[0]!r} is not one of {', '.join(WEIGHTS_GB)}")
     for name, size in WEIGHTS_GB.items():
         fits = size <= 0.75 * memory
         if fits and name not in given:
             total = f"{memory:.0f} GB ({gib:g} GiB)"
-            return say(False, f"{name} is missing: {size:.0f} GB is at most three quarters of {total}")
+            return no(f"{name} is missing: {size:.0f} GB is at most three quarters of {total}")
         if not fits and name in given:
-            return say(False, f"{name} is too much: 2 bytes for each parameter make {size:.0f} GB")
+            return no(f"{name} is too much: 2 bytes for each parameter make {size:.0f} GB")
     fit = [name for name, size in WEIGHTS_GB.items() if size <= 0.75 * memory]
-    if not fit:
-        return say(True, f"none fits into three quarters of {memory:.0f} GB")
     most = WEIGHTS_GB[fit[-1]]
     left = f"{most:.0f} GB of {memory:.0f} and leaves {memory - most:.0f} GB"
-    return say(True, f"{len(fit)} fit; {fit[-1]} takes {left}")
+    return yes(f"{len(fit)} fit; {fit[-1]} takes {left}")
 
 
-def check_prompt(text: str, question: str = "What is LDS?") -> bool:
-    """Check exercise 2: ``question`` as a prompt in the Llama-2 chat format, ready for the tokenizer.
+def check_prompt(text: str) -> bool:
+    """Check exercise 2: "What is LDS?" as a prompt in the Llama-2 chat format, ready for the tokenizer.
 
     >>> check_prompt("<s>[INST] What is LDS? [/INST]")
     [HINT] the tokenizer adds <s> itself; written out it would be there twice
     False
     """
+    question = "What is LDS?"
     right, _ = chat(question)
     if text == right:
-        return say(True, "this is where the model's answer begins")
+        return yes("this is where the model's answer begins")
     hint = f"the question stands between [INST] and [/INST], one space on either side of it: {question!r}"
     if text.startswith("<s>"):
         hint = "the tokenizer adds <s> itself; written out it would be there twice"
@@ -79,7 +78,7 @@ def check_prompt(text: str, question: str = "What is LDS?") -> bool:
         hint = "take the spaces at the ends away: the space before the answer belongs to the answer"
     elif text.replace(" ", "") == right.replace(" ", ""):
         hint = "count the spaces: the model has only seen one on either side of the question"
-    return say(False, hint)
+    return no(hint)
 
 
 def check_kinds(answers: Mapping[str, str]) -> bool:
@@ -98,7 +97,7 @@ def check_kinds(answers: Mapping[str, str]) -> bool:
     }
     for name in right:
         if answers.get(name) not in ("measured", "computed", "quoted"):
-            return say(False, f"{name}: say 'measured', 'computed' or 'quoted' for each statement")
+            return no(f"{name}: say 'measured', 'computed' or 'quoted' for each statement")
         if answers[name] != right[name]:
-            return say(False, f"{name}: {why[name]}")
-    return say(True, "and each of them is worth something only with its label")
+            return no(f"{name}: {why[name]}")
+    return yes("and each of them is worth something only with its label")

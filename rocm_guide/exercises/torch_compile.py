@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-from rocm_guide.exercises.common import first_line, say
+from rocm_guide.exercises.common import FAULTS, first_line, no, yes
+from rocm_guide.tune.compilation.decoder import count_compilation
+from rocm_guide.tune.compilation.inductor import extract_kernels, inductor_code
 
 __all__ = ["check_fusion", "check_graphs", "check_no_break"]
 
@@ -20,11 +22,9 @@ def check_graphs(answers: Mapping[str, int]) -> bool:
     [HINT] dynamic=None: the first length is compiled as it is; what happens when a second one arrives?
     False
     """
-    from rocm_guide.tune.compilation.decoder import count_compilation
-
     for name, dynamic in (("dynamic=False", False), ("dynamic=True", True), ("dynamic=None", None)):
         if name not in answers:
-            return say(False, f"{name} is missing: give an answer for False, True and None")
+            return no(f"{name} is missing: give an answer for False, True and None")
         torch._dynamo.reset()
         compiled = torch.compile(lambda x: (x * 2).sum(), backend="eager", dynamic=dynamic)
         with count_compilation() as report:
@@ -36,8 +36,8 @@ def check_graphs(answers: Mapping[str, int]) -> bool:
                 "dynamic=True": "the length is a symbol from the start",
                 "dynamic=None": "the first length is compiled as it is; what happens when a second one arrives?",
             }
-            return say(False, f"{name}: {hints[name]}")
-    return say(True, "one graph per length; one for all; one for the first and one for all others")
+            return no(f"{name}: {hints[name]}")
+    return yes("one graph per length; one for all; one for the first and one for all others")
 
 
 def check_no_break(fn: Callable[[Any], Any]) -> bool:
@@ -54,14 +54,14 @@ def check_no_break(fn: Callable[[Any], Any]) -> bool:
         compiled = torch.compile(fn, backend="eager", fullgraph=True)
         results = [compiled(x) for x in (positive, negative)]
     except torch._dynamo.exc.Unsupported:
-        return say(False, "the compiler stops at a decision about a value: choose with torch.where instead of if")
-    except (RuntimeError, TypeError, ValueError, AttributeError) as e:
-        return say(False, f"it fails on a tensor of three numbers: {first_line(e)}")
+        return no("the compiler stops at a decision about a value: choose with torch.where instead of if")
+    except FAULTS as e:
+        return no(f"it fails on a tensor of three numbers: {first_line(e)}")
     for x, result in zip((positive, negative), results, strict=True):
         want = torch.relu(x) / (1 + x.max()) if x.max() > 0 else torch.zeros_like(x)
         if not isinstance(result, torch.Tensor) or not torch.allclose(result, want):
-            return say(False, f"for {x.tolist()} the answer is {want.tolist()}")
-    return say(True, "one graph, and the same values")
+            return no(f"for {x.tolist()} the answer is {want.tolist()}")
+    return yes("one graph, and the same values")
 
 
 def check_fusion(kernels: int) -> bool:
@@ -71,11 +71,9 @@ def check_fusion(kernels: int) -> bool:
     [HINT] 3: softmax reads each row once into registers, and what comes before and after needs no other row
     False
     """
-    from rocm_guide.tune.compilation.inductor import extract_kernels, inductor_code
-
     x = torch.empty(512, 1024, dtype=torch.bfloat16, device="meta")
     code = inductor_code(lambda a, b, c: torch.softmax(a + b, -1) * torch.sigmoid(c), [x, x, x])
     if kernels != len(extract_kernels(code)):
         hint = "softmax reads each row once into registers, and what comes before and after needs no other row"
-        return say(False, f"{kernels}: {hint}")
-    return say(True, "one kernel: three loads and one store instead of ten passes over memory")
+        return no(f"{kernels}: {hint}")
+    return yes("one kernel: three loads and one store instead of ten passes over memory")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import no, yes
 
 __all__ = ["check_config", "check_targets", "check_translation"]
 
@@ -19,14 +19,14 @@ def check_config(config: Any, processes: int) -> bool:
     False
     """
     if not isinstance(config, Mapping) or not {"batch_size", "gradient_accumulation_steps"} <= set(config):
-        return say(False, "give the configuration: a dictionary with batch_size and gradient_accumulation_steps")
+        return no("give the configuration: a dictionary with batch_size and gradient_accumulation_steps")
     rows, steps = config["batch_size"], config["gradient_accumulation_steps"]
     if rows != 4:
-        return say(False, f"batch_size counts the rows of one process at a time: it is {rows}, and 4 fit")
+        return no(f"batch_size counts the rows of one process at a time: it is {rows}, and 4 fit")
     if rows * steps * processes != 64:
         total = f"{rows} rows x {steps} x {processes} processes = {rows * steps * processes}"
-        return say(False, f"{total} rows for each optimizer step, and 64 are wanted")
-    return say(True, f"{rows} rows x {steps} accumulated x {processes} processes = 64")
+        return no(f"{total} rows for each optimizer step, and 64 are wanted")
+    return yes(f"{rows} rows x {steps} accumulated x {processes} processes = 64")
 
 
 def check_translation(settings: Any, processes: int) -> bool:
@@ -42,15 +42,15 @@ def check_translation(settings: Any, processes: int) -> bool:
     """
     names = ("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "warmup_steps")
     if not all(hasattr(settings, n) for n in names):
-        return say(False, f'{type(settings).__name__} is no SFTConfig; make one with SFTConfig("unused", …)')
+        return no(f'{type(settings).__name__} is no SFTConfig; make one with SFTConfig("unused", …)')
     rows = settings.per_device_train_batch_size * settings.gradient_accumulation_steps * processes
     if rows != 128:
-        return say(False, f"{rows} rows for each step; torchtune's were 2 x 8 x 8 GPUs = 128")
+        return no(f"{rows} rows for each step; torchtune's were 2 x 8 x 8 GPUs = 128")
     if settings.learning_rate != 3e-4 or settings.warmup_steps != 100:
-        return say(False, f"rate {settings.learning_rate:g}, {settings.warmup_steps:g} steps of warm-up; 3e-4 and 100")
+        return no(f"rate {settings.learning_rate:g}, {settings.warmup_steps:g} steps of warm-up; 3e-4 and 100")
     if settings.num_train_epochs != 1 or "cosine" not in str(settings.lr_scheduler_type).lower():
-        return say(False, f"{settings.num_train_epochs:g} epochs, {settings.lr_scheduler_type}; wanted: 1, cosine")
-    return say(True, f"128 rows for each step on {processes} GPUs, 3e-4 after 100 steps, cosine, 1 epoch")
+        return no(f"{settings.num_train_epochs:g} epochs, {settings.lr_scheduler_type}; wanted: 1, cosine")
+    return yes(f"128 rows for each step on {processes} GPUs, 3e-4 after 100 steps, cosine, 1 epoch")
 
 
 def check_targets(section: Any) -> bool:
@@ -62,15 +62,15 @@ def check_targets(section: Any) -> bool:
     """
     names = ("lora_rank", "lora_alpha", "lora_attn_modules", "apply_lora_to_mlp")
     if not isinstance(section, Mapping) or not set(names) <= set(section):
-        return say(False, f"give the model section: a dictionary with {', '.join(names)}")
+        return no(f"give the model section: a dictionary with {', '.join(names)}")
     rank, alpha, attention, mlp = (section[name] for name in names)
     wanted = ("q_proj", "k_proj", "v_proj", "output_proj")
     if missing := [name for name in wanted if name not in attention]:
-        return say(False, f"lora_attn_modules misses {', '.join(missing)}")
+        return no(f"lora_attn_modules misses {', '.join(missing)}")
     if extra := [name for name in attention if name not in wanted]:
-        return say(False, f"{extra[0]} is no matrix of torchtune's attention; it knows {', '.join(wanted)}")
+        return no(f"{extra[0]} is no matrix of torchtune's attention; it knows {', '.join(wanted)}")
     if mlp is not True:
-        return say(False, f"apply_lora_to_mlp={mlp!r}: the three matrices of the MLP are adapted by this one line")
+        return no(f"apply_lora_to_mlp={mlp!r}: the three matrices of the MLP are adapted by this one line")
     if rank != 32 or alpha != 64:
-        return say(False, f"rank {rank} and alpha {alpha}; wanted are 32 and twice that")
-    return say(True, "rank 32 on q, k, v and output, and on the MLP's three")
+        return no(f"rank {rank} and alpha {alpha}; wanted are 32 and twice that")
+    return yes("rank 32 on q, k, v and output, and on the MLP's three")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cdna.occupancy import occupancy
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import no, yes
 from rocm_guide.exercises.kernel_dojo import judge_of
 
 __all__ = ["check_formula", "check_lean_matmul", "check_softmax_waves"]
@@ -39,10 +39,10 @@ def check_formula(formula: Callable[[int, int, int], float]) -> bool:
         try:
             given = formula(vgprs, lds, waves)
         except ZeroDivisionError:
-            return say(False, f"{shown}: division by zero; a kernel without LDS is not limited by it")
+            return no(f"{shown}: division by zero; a kernel without LDS is not limited by it")
         if not isinstance(given, int | float) or abs(given - right) > 1e-9:
-            return say(False, f"{shown}: you say {given}, the hardware {right:g}. {hint}")
-    return say(True, f"{len(cases)} kernels, each with another limit, all right")
+            return no(f"{shown}: you say {given}, the hardware {right:g}. {hint}")
+    return yes(f"{len(cases)} kernels, each with another limit, all right")
 
 
 check_softmax_waves = judge_of("softmax")

@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from cdna.examples.tuning import gemm_report
 from cdna.limits import ENOUGH_WORKGROUPS
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import FAULTS, no, yes
 
 __all__ = ["CANDIDATES", "DECODE", "TILES", "check_filter", "check_refused", "check_split_k"]
 
@@ -45,20 +46,18 @@ def check_split_k(split: Any) -> bool:
     """
     (m, n, k), (bm, bn, bk) = DECODE["shape"], DECODE["tile"]
     if isinstance(split, bool) or not isinstance(split, int) or split < 1:
-        return say(False, f"split={split!r}: SPLIT_K is a whole number, 1 or more")
+        return no(f"split={split!r}: SPLIT_K is a whole number, 1 or more")
     groups, steps = math.ceil(m / bm) * math.ceil(n / bn) * split, k // bk
     if groups < ENOUGH_WORKGROUPS:
-        return say(
-            False, f"{groups} workgroups; an MI300X has 304 CUs and wants {ENOUGH_WORKGROUPS:,} workgroups or more"
-        )
+        return no(f"{groups} workgroups; an MI300X has 304 CUs and wants {ENOUGH_WORKGROUPS:,} workgroups or more")
     if steps % split:
-        return say(False, f"the loop over K has {steps} steps, which {split} programs cannot share evenly")
+        return no(f"the loop over K has {steps} steps, which {split} programs cannot share evenly")
     if groups // 2 >= ENOUGH_WORKGROUPS:
-        return say(False, f"{groups:,} workgroups are more than enough: every further split adds atomic additions")
-    return say(True, f"{groups:,} workgroups, {steps // split} steps of the K loop each")
+        return no(f"{groups:,} workgroups are more than enough: every further split adds atomic additions")
+    return yes(f"{groups:,} workgroups, {steps // split} steps of the K loop each")
 
 
-def check_refused(answer: Iterable[str], arch: str = "gfx942") -> bool:
+def check_refused(answer: Iterable[str]) -> bool:
     """Check exercise 2: the names in :data:`CANDIDATES` that Triton compiles and the hardware would not launch.
 
     Every candidate is compiled, so the check knows what Triton really makes of it.
@@ -67,20 +66,18 @@ def check_refused(answer: Iterable[str], arch: str = "gfx942") -> bool:
     [HINT] 'Z' is no candidate; they are A, B, C, D, E, F
     False
     """
-    from cdna.examples.tuning import gemm_report
-
     given = set(answer)
     if unknown := sorted(given - set(CANDIDATES)):
-        return say(False, f"{unknown[0]!r} is no candidate; they are {', '.join(CANDIDATES)}")
+        return no(f"{unknown[0]!r} is no candidate; they are {', '.join(CANDIDATES)}")
     for name, (tile, warps, stages) in CANDIDATES.items():
-        r = gemm_report(tile=tile, num_warps=warps, num_stages=stages, arch=arch)
+        r = gemm_report(tile=tile, num_warps=warps, num_stages=stages)
         if r.launches == (name in given):
             why = f"{r.threads:,} threads and {r.lds:,} B of LDS per workgroup"
-            return say(False, f"{name}: {why}: is that within the limits of a workgroup?")
-    return say(True, f"{', '.join(sorted(given))}: compiled without a word, and refused at launch")
+            return no(f"{name}: {why}: is that within the limits of a workgroup?")
+    return yes(f"{', '.join(sorted(given))}: compiled without a word, and refused at launch")
 
 
-def check_filter(keep: Callable[..., Any], arch: str = "gfx942") -> bool:
+def check_filter(keep: Callable[..., Any]) -> bool:
     """Check exercise 3: a function that keeps the configurations of ``matmul`` that are worth a measurement.
 
     ``keep(report, tile)`` gets the report of a compiled configuration and its tile (BM, BN, BK). It says True where one
@@ -91,27 +88,25 @@ def check_filter(keep: Callable[..., Any], arch: str = "gfx942") -> bool:
     [HINT] (256, 128, 64), num_warps=8 is dropped: 85 FLOPs per byte, nothing spilled, 2 waves per SIMD
     False
     """
-    from cdna.examples.tuning import gemm_report
-
     if not callable(keep):
-        return say(False, f"{keep!r:.40}: give the function, without calling it")
+        return no(f"{keep!r:.40}: give the function, without calling it")
     kept = []
     for tile, options in TILES:
         name = f"{tile}, " + ", ".join(f"{k}={v}" for k, v in options.items())
-        r = gemm_report((8192, 8192, 8192), tile, arch=arch, **options)
+        r = gemm_report((8192, 8192, 8192), tile, **options)
         intensity, spills = tile[0] * tile[1] / (tile[0] + tile[1]), r.resources.vgpr_spills or 0
         waves = r.occupancy.waves_per_simd
         good = intensity >= 85 and not spills and waves >= 2
         try:
             said = keep(r, tile)
-        except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as e:
-            return say(False, f"keep fails for {name}: {type(e).__name__}: {e}")
+        except FAULTS as e:
+            return no(f"keep fails for {name}: {type(e).__name__}: {e}")
         if not isinstance(said, bool):
-            return say(False, f"keep returns {said!r:.40} for {name}: True or False is wanted")
+            return no(f"keep returns {said!r:.40} for {name}: True or False is wanted")
         if said != good:
             facts = f"{intensity:.0f} FLOPs per byte, {spills or 'nothing'} spilled, "
             facts += f"{waves:g} wave{'s' * (waves != 1)} per SIMD"
             facts += "" if r.launches else f"; it cannot be launched: {r.findings[0].evidence}"
-            return say(False, f"{name} is {'kept' if said else 'dropped'}: {facts}")
+            return no(f"{name} is {'kept' if said else 'dropped'}: {facts}")
         kept += [name] if good else []
-    return say(True, f"{len(kept)} of {len(TILES)} are worth a measurement: {'; '.join(kept)}")
+    return yes(f"{len(kept)} of {len(TILES)} are worth a measurement: {'; '.join(kept)}")

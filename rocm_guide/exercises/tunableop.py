@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocm_guide.exercises.common import say
+from rocm_guide.exercises.common import no, yes
 from rocm_guide.tune.tunableop.files import TuningFile, parse_text
 from rocm_guide.tune.tunableop.gemm import TunableFileError, parse_gemm
 from rocm_guide.tune.tunableop.planner import plan_model
@@ -34,18 +34,18 @@ def check_line(line: str) -> bool:
     try:
         g = parse_gemm(line)
     except TunableFileError as e:
-        return say(False, str(e))
+        return no(str(e))
     if g.kind != "Gemm" or g.dtypes != ("Half",):
-        return say(False, f"{g.op}: no bias, so a plain Gemm; float16 is called Half")
+        return no(f"{g.op}: no bias, so a plain Gemm; float16 is called Half")
     if (g.m, g.n) == (32, 11008):
-        return say(False, "M and N are the wrong way round: BLAS computes Y transposed, so M counts output features")
+        return no("M and N are the wrong way round: BLAS computes Y transposed, so M counts output features")
     if (g.m, g.n, g.k) != (11008, 32, 4096):
-        return say(False, f"M, N, K = {g.m}, {g.n}, {g.k}: output features, tokens, input features")
+        return no(f"M, N, K = {g.m}, {g.n}, {g.k}: output features, tokens, input features")
     if (g.transa, g.transb) != ("t", "n"):
-        return say(False, "nn.Linear keeps W as [out, in] and multiplies with its transpose: the first letter is t")
+        return no("nn.Linear keeps W as [out, in] and multiplies with its transpose: the first letter is t")
     if g.ld != (4096, 4096, 11008):
-        return say(False, f"ld = {g.ld}: row lengths in memory of W, X and Y, in that order")
-    return say(True, line)
+        return no(f"ld = {g.ld}: row lengths in memory of W, X and Y, in that order")
+    return yes(line)
 
 
 def check_settings(pad: int, cache: str) -> bool:
@@ -68,10 +68,10 @@ def check_settings(pad: int, cache: str) -> bool:
         padded += -(-n // pad) * pad
     waste = padded / sum(lengths) - 1
     if len(found) > 30:
-        return say(False, f"{len(found)} products to tune with pad={pad}, cache={cache}: allowed are 30")
+        return no(f"{len(found)} products to tune with pad={pad}, cache={cache}: allowed are 30")
     if waste > 0.12:
-        return say(False, f"pad={pad} adds {waste:.0%} padding tokens to prefill: allowed are 12 %")
-    return say(True, f"{len(found)} products, {waste:.0%} padding tokens")
+        return no(f"pad={pad} adds {waste:.0%} padding tokens to prefill: allowed are 12 %")
+    return yes(f"{len(found)} products, {waste:.0%} padding tokens")
 
 
 def check_merged(file: TuningFile) -> bool:
@@ -82,12 +82,12 @@ def check_merged(file: TuningFile) -> bool:
     False
     """
     if not isinstance(file, TuningFile):
-        return say(False, f"{type(file).__name__}: give the TuningFile that merge returns")
+        return no(f"{type(file).__name__}: give the TuningFile that merge returns")
     if len(file.tuned) != 3:
-        return say(False, f"{len(file.tuned)} tuned products: the two files name 3 different ones")
+        return no(f"{len(file.tuned)} tuned products: the two files name 3 different ones")
     common = file.gemms[("GemmTunableOp_Half_TN", "tn_4096_1_4096_ld_4096_4096_4096")]
     if common.solution != "Gemm_Hipblaslt_901":
-        return say(False, f"{common.solution}: of two solutions for one product the faster one should stay")
+        return no(f"{common.solution}: of two solutions for one product the faster one should stay")
     if file.validators != parse_text(LEFT).validators:
-        return say(False, "the validators are missing: PyTorch refuses a file without them")
-    return say(True, "three products, the faster of two solutions, and the validators")
+        return no("the validators are missing: PyTorch refuses a file without them")
+    return yes("three products, the faster of two solutions, and the validators")

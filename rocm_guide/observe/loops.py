@@ -22,7 +22,7 @@ from cdna.predict.specs import gpu
 from cdna.report import kernel_report
 from cdna.step.steady import events_of
 from cdna.step.timeline import timeline
-from rocm_guide.kernels.attention import Tile, attention_forward
+from rocm_guide.kernels.attention import attention_forward
 from rocm_guide.observe.predict import makespan
 
 __all__ = ["LoopCost", "causal_cost", "causal_time", "loop_cost", "triton_attention"]
@@ -100,16 +100,15 @@ def causal_cost(kernel: Compiled, queries: int, arguments: Any, step: int = 32) 
     return loop_cost(kernel, lambda keys: ((512 // queries,), arguments, (512 - keys) // queries), (256, 512), step)
 
 
-def triton_attention(x: torch.Tensor, tile: Tile | None = None) -> tuple[Any, int, dict[str, Any]]:
+def triton_attention(x: torch.Tensor) -> tuple[Any, int, dict[str, Any]]:
     """Return the library's causal attention compiled for gfx942, queries of a workgroup, and arguments to execute it.
 
     Args:
         x: queries, keys and values in one, (1, 1, tokens, D).
-        tile: the library's choice by default.
     """
     found: list[tuple[Any, Any, dict[str, Any]]] = []
     with dry_run("gfx942", device="meta", on_launch=lambda *launch: found.append(launch)):
-        attention_forward(*[torch.empty_like(x, device="cuda")] * 3, causal=True, tile=tile)
+        attention_forward(*[torch.empty_like(x, device="cuda")] * 3, causal=True)
     ((kernel, _, arguments),) = found
     real = {"q": x, "k": x, "v": x, "out": torch.empty_like(x), "lse": torch.empty(x.shape[:3])}
     given = {n: real.get(n, value) for n, value in arguments.items() if kernel.signature[n] != "constexpr"}

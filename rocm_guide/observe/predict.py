@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from cdna.dry_run.driver import dry_run
 from cdna.predict.specs import gpu
 from cdna.report import KernelReport
@@ -86,8 +88,6 @@ class Prediction:
 
 def with_memory(value: Any) -> Any:
     """Return the argument with zeros where a tensor had no memory."""
-    import torch
-
     if isinstance(value, tuple | list):
         return tuple(map(with_memory, value))
     if hasattr(value, "base") and isinstance(value.base, torch.Tensor):  # Triton's view of a tensor as another type

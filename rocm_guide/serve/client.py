@@ -12,15 +12,14 @@ import asyncio
 import json
 import math
 import os
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from rocm_guide.common.base import shown
+from rocm_guide.serve.door import is_loopback
 from rocm_guide.serve.served_checkpoints import ServingError
 
 if TYPE_CHECKING:
@@ -35,10 +34,6 @@ _RUN_OVER = "the run's time was over before the answer was (--run-deadline)"
 
 # Bytes. An event of one token has a few hundred, and the longest public list of models under a million.
 _LARGEST_PAGE, _LONGEST_LINE, _LONGEST_NAME = 4 << 20, 1 << 20, 1000
-
-
-def _largest_answer(tokens: int) -> int:
-    return 2 * _LONGEST_LINE + 4096 * tokens
 
 
 def _most_events(tokens: int) -> int:
@@ -99,24 +94,12 @@ def _headers(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def _is_here(host: str) -> bool:
-    """Return whether a host is this machine's loopback, by its name alone: nobody is asked.
-
-    >>> [_is_here(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "127.0.0.1.org")]
-    [True, True, True, False, False]
-    """
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _key_for(url: httpx.URL, over_http: bool, say: Callable[[str], None]) -> str:
     """Return the key of :data:`KEY`, or "" where it could be read on its way; then one line says so."""
     key = os.environ.get(KEY, "")
     if not (key.isascii() and key.isprintable()):
         raise ServingError(f"{KEY}: holds characters that no key has; set it again")
-    if key and not (over_http or url.scheme == "https" or _is_here(url.host)):
+    if key and not (over_http or url.scheme == "https" or is_loopback(url.host)):
         say(f"{KEY} is not sent: {shown(url.host)} is another machine, without https; --key-over-http sends it")
         return ""
     return key
@@ -138,40 +121,16 @@ def new_client(url: str, timeout: float) -> httpx.AsyncClient:
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         headers={"Accept-Encoding": "identity"},
         # What goes to this machine goes through no proxy, which could read it.
-        trust_env=not (address.scheme == "http" and _is_here(address.host)),
+        trust_env=not (address.scheme == "http" and is_loopback(address.host)),
     )
 
 
 def in_own_loop(work: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine in a loop of a thread of its own: a notebook's thread has a loop that runs already."""
-    result: list[Any] = []
-    error: list[BaseException] = []
-    runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-    loop = runner.get_loop()
+    from anyio.from_thread import start_blocking_portal
 
-    def target() -> None:
-        try:
-            with runner:
-                result.append(runner.run(work))
-        except BaseException as e:  # noqa: BLE001 - raised again by the thread that asked
-            error.append(e)
-
-    def stop() -> None:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-
-    thread = threading.Thread(target=target, name="load", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.2)
-    except KeyboardInterrupt:
-        loop.call_soon_threadsafe(stop)
-        thread.join()
-        raise
-    if error:
-        raise error[0]
-    return result[0]
+    with start_blocking_portal() as portal:  # left with an error, as by Ctrl-C, it cancels what still runs
+        return portal.call(lambda: work)
 
 
 def look_at(
@@ -363,7 +322,7 @@ async def _refusal(reply: httpx.Response) -> str:
 async def _read(answer: Answer, reply: httpx.Response, tokens: int, letters: int, began: float) -> None:
     """Read the events of a stream into ``answer``; refuse what no such stream has."""
     events, whole = 0, False
-    async for line in _lines(_parts(reply, _largest_answer(tokens))):
+    async for line in _lines(_parts(reply, 2 * _LONGEST_LINE + 4096 * tokens)):
         if not line.startswith(b"data:"):
             continue
         if (data := line[5:].strip()) == b"[DONE]":

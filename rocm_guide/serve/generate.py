@@ -8,19 +8,14 @@ import inspect
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.device import Timing, clock
 
-if TYPE_CHECKING:
-    import torch
-
-__all__ = ["InferenceError", "continuations", "generate_timed", "largest_difference"]
-
-
-class InferenceError(GuideError):
-    """Inputs that no text can be generated from, or models that cannot be compared."""
+__all__ = ["continuations", "generate_timed", "largest_difference"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,7 @@ def generate_timed(
         runs: timed repetitions, after ``warmup`` repetitions that are thrown away.
 
     Raises:
-        InferenceError: no tokens asked for or given, no run, or ids that are not (batch, length).
+        GuideError: no tokens asked for or given, no run, or ids that are not (batch, length).
 
     >>> from rocm_guide.models.shapes import config_of
     >>> from transformers import AutoModelForCausalLM
@@ -89,12 +84,10 @@ def generate_timed(
     >>> tuple(made.new_ids.shape), len(made.step_seconds), made.first_token.median > 0
     ((1, 4), 4, True)
     """
-    import torch
-
     if ids.ndim != 2 or ids.numel() == 0:
-        raise InferenceError(f"ids of shape {tuple(ids.shape)}: give (batch, length) with at least one token")
+        raise GuideError(f"ids of shape {tuple(ids.shape)}: give (batch, length) with at least one token")
     if new_tokens < 1 or runs < 1 or warmup < 0:
-        raise InferenceError(f"new_tokens={new_tokens}, runs={runs}, warmup={warmup}: at least 1, 1 and 0")
+        raise GuideError(f"new_tokens={new_tokens}, runs={runs}, warmup={warmup}: at least 1, 1 and 0")
     mask = torch.ones_like(ids) if mask is None else mask
     # The last position alone is needed; without this a long prompt computes a row of logits for each of its tokens.
     last_only = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
@@ -114,8 +107,6 @@ def _greedy(
     model: Any, ids: torch.Tensor, mask: torch.Tensor, new_tokens: int, use_cache: bool, options: dict[str, Any]
 ) -> tuple[torch.Tensor, list[float]]:
     """Return one generation and the seconds of its steps."""
-    import torch
-
     seconds: list[float] = []
     past, text = None, ids
     with torch.inference_mode():
@@ -154,19 +145,17 @@ def continuations(
         side: where shorter prompts are padded. ``left`` is right for generation; ``right`` shows what goes wrong.
 
     Raises:
-        InferenceError: no prompts, an unknown side, or a batch size below 1.
+        GuideError: no prompts, an unknown side, or a batch size below 1.
 
     >>> continuations(None, None, [], side="left")
     Traceback (most recent call last):
         ...
-    rocm_guide.serve.generate.InferenceError: prompts: the list is empty; give at least one text
+    cdna.base.InputError: prompts: the list is empty; give at least one text
     """
-    import torch
-
     if not prompts:
-        raise InferenceError("prompts: the list is empty; give at least one text")
+        raise GuideError("prompts: the list is empty; give at least one text")
     if side not in ("left", "right") or batch < 1:
-        raise InferenceError(f"side={side!r}, batch={batch}: 'left' or 'right', and a batch of 1 or more")
+        raise GuideError(f"side={side!r}, batch={batch}: 'left' or 'right', and a batch of 1 or more")
     pad = tokenizer.pad_token_id
     rows: list[list[int]] = []
     for i in range(0, len(prompts), batch):
@@ -190,7 +179,7 @@ def largest_difference(
         last: compare the last position of each row only, which decides what is written next; pad on the left.
 
     Raises:
-        InferenceError: the models have vocabularies of different size.
+        GuideError: the models have vocabularies of different size.
 
     >>> import torch
     >>> from types import SimpleNamespace as Out
@@ -199,12 +188,10 @@ def largest_difference(
     >>> largest_difference(a, b, torch.tensor([[0, 3]]))
     0.25
     """
-    import torch
-
     mask = torch.ones_like(ids) if mask is None else mask
     with torch.inference_mode():
         a, b = (m(input_ids=ids, attention_mask=mask).logits for m in (model_a, model_b))
     if a.shape != b.shape:
-        raise InferenceError(f"logits of shape {tuple(a.shape)} and {tuple(b.shape)}: two vocabularies cannot agree")
+        raise GuideError(f"logits of shape {tuple(a.shape)} and {tuple(b.shape)}: two vocabularies cannot agree")
     off = (a.double() - b.to(a.device).double()).abs()
     return float((off[:, -1] if last else off[mask.to(a.device).bool()]).max().item())

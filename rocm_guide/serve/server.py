@@ -7,7 +7,9 @@ Notebook 18.
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import socket
 import sys
@@ -61,9 +63,6 @@ class Server:
 
     def curl(self) -> str:
         """Return a request that can be pasted into a terminal."""
-        import json
-        import shlex
-
         body = json.dumps({"model": self.model, "prompt": "In short: an MI300X has", "max_tokens": 24})
         key = f' -H "Authorization: Bearer ${KEY}"' if self.key else ""
         return f"curl {self.url}/v1/completions{key} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
@@ -143,7 +142,9 @@ def server_command(
     if engine == "vllm":
         called = ["--served-model-name", found.name]
         if found.base:
-            called = ["--enable-lora", "--max-lora-rank", str(_room(found.rank))]
+            # vLLM sets room aside for these ranks, and for no others.
+            room = next((r for r in RANKS if r >= max(8, found.rank)), found.rank)
+            called = ["--enable-lora", "--max-lora-rank", str(room)]
             called += ["--lora-modules", f"{found.name}={found.folder}"]
             if found.tokenizer:  # it was trained with this one
                 called += ["--tokenizer", str(found.folder)]
@@ -165,11 +166,6 @@ def server_command(
         *(sys.executable, "-P", "-W", "ignore", "-c", code, found.name, *where),
         *("--device", device, "--continuous-batching", *cache, *options),
     ]
-
-
-def _room(rank: int) -> int:
-    """Return the rank that vLLM is to set room aside for: it knows these, and no others."""
-    return next((r for r in RANKS if r >= max(8, rank)), rank)
 
 
 def _environment(found: Checkpoint, engine: str, hub: str, key: str) -> dict[str, str]:
@@ -275,7 +271,8 @@ def start_server(
             try:
                 took = service.wait_until(lambda: answers_health(url), seconds)
             except ChildError as e:
-                raise ServingError(f"{shown(found.name)}: the server of {engine} {_reason(e)}") from e
+                reason = str(e).split(" ", 1)[1]  # without the name of the program
+                raise ServingError(f"{shown(found.name)}: the server of {engine} {reason}") from e
             yield Server(url, found.name, engine, tuple(command), took, service, bool(key))
 
 
@@ -313,8 +310,3 @@ def _device() -> str:
     if not any(Path(node).exists() for node in ("/dev/kfd", "/dev/nvidia0")):
         return "cpu"
     return "auto"
-
-
-def _reason(error: ChildError) -> str:
-    # Without the name of the program.
-    return str(error).split(" ", 1)[1]

@@ -15,7 +15,7 @@ from rocm_guide.serve.served_checkpoints import ServingError
 
 __all__ = ["FLAGS", "FROM_TGI", "Flag", "container_command", "flag_table", "manifest", "manifest_text"]
 
-IMAGE = "vllm/vllm-openai-rocm"
+IMAGE = "vllm/vllm-openai-rocm:TAG"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def flag_table() -> str:
     return "\n".join(f"{f.name:<{wide}}  {f.default:<{narrow}}  {f.changes}" for f in FLAGS)
 
 
-def container_command(folder: str, *options: str, tag: str = "TAG") -> str:
+def container_command(folder: str, *options: str) -> str:
     """Return a docker command line that serves a folder of this machine on its loopback, port 8000.
 
     >>> print(container_command("runs/my-model", "--max-model-len", "8192").splitlines()[-1].strip())
@@ -78,11 +78,11 @@ def container_command(folder: str, *options: str, tag: str = "TAG") -> str:
         "-p 127.0.0.1:8000:8000 -e VLLM_ROCM_USE_AITER=1",
         f'-v "$PWD/{folder}:/model:ro"',
     )
-    return " \\\n  ".join(["docker run --rm", *flags, f"{IMAGE}:{tag}", " ".join(["--model /model", *options])])
+    return " \\\n  ".join(["docker run --rm", *flags, IMAGE, " ".join(["--model /model", *options])])
 
 
 def manifest(
-    name: str, *, claim: str, gpus: int = 1, replicas: int = 2, tag: str = "TAG", options: tuple[str, ...] = ()
+    name: str, *, claim: str, gpus: int = 1, replicas: int = 2, options: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
     """Return a Kubernetes Deployment and a Service for vLLM on AMD GPUs; :func:`manifest_text` makes a file of them.
 
@@ -101,7 +101,7 @@ def manifest(
     probe = {"httpGet": {"path": "/health", "port": 8000}}
     container = {
         "name": "vllm",
-        "image": f"{IMAGE}:{tag}",
+        "image": IMAGE,
         "args": ["--model", f"/models/{name}", "--served-model-name", name, *options],
         "env": [
             {"name": "VLLM_ROCM_USE_AITER", "value": "1"},

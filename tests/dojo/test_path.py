@@ -96,21 +96,3 @@ def test_what_is_not_on_the_path_is_refused():
         start("copi")
     with pytest.raises(GradeError, match="no solution of 'copy' is kept here"):
         show_solution("copy")
-
-
-def test_a_new_cell_is_asked_for_in_jupyter_only(monkeypatch):
-    import IPython
-
-    put = []
-
-    class Shell:
-        def set_next_input(self, text, replace):
-            put.append((text, replace))
-
-    monkeypatch.setattr(IPython, "get_ipython", lambda: Shell())
-    start("decode")
-    assert not put
-    found = start("decode", cell=True)
-    assert put == [(found.text, False)]
-    monkeypatch.setattr(IPython, "get_ipython", lambda: None)
-    assert start("decode", cell=True).text == found.text and len(put) == 1

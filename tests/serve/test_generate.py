@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from rocm_guide.common.base import GuideError
 from rocm_guide.models.load import load_tokenizer
 from rocm_guide.models.shapes import config_of
-from rocm_guide.serve.generate import InferenceError, continuations, generate_timed, largest_difference
+from rocm_guide.serve.generate import continuations, generate_timed, largest_difference
 from rocm_guide.serve.generate_cost import forward_flops, kv_cache_bytes
 
 SHAPE = {
@@ -105,7 +105,7 @@ def test_one_token_has_only_a_first(model, ids):
     ],
 )
 def test_refuses_what_it_cannot_time(model, ids, change, named):
-    with pytest.raises(InferenceError, match=named):
+    with pytest.raises(GuideError, match=named):
         generate_timed(model, **{"ids": ids, **change})
 
 
@@ -133,7 +133,7 @@ def test_ends_at_the_end_token(model):
 
 @pytest.mark.parametrize("change", [{"prompts": []}, {"side": "both"}, {"batch": 0}])
 def test_refuses_odd_batches(model, change):
-    with pytest.raises(InferenceError):
+    with pytest.raises(GuideError):
         continuations(**{"model": model, "tokenizer": load_tokenizer(), "prompts": PROMPTS, **change})
 
 
@@ -161,7 +161,7 @@ def test_different_vocabularies_cannot_agree(model, ids):
     def other(input_ids, attention_mask):
         return SimpleNamespace(logits=torch.zeros(*input_ids.shape, 5))
 
-    with pytest.raises(InferenceError, match="vocabularies"):
+    with pytest.raises(GuideError, match="vocabularies"):
         largest_difference(model, other, ids)
 
 

@@ -8,6 +8,6 @@ from rocm_guide.common.base import lazy_names
 if TYPE_CHECKING:
     from rocm_guide.cli.copying.scan import public_helpers
     from rocm_guide.cli.copying.script import script_of
-    from rocm_guide.cli.copying.writer import CopyError, copy_source, find_helper
+    from rocm_guide.cli.copying.writer import copy_source, find_helper
 
 __all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -31,11 +31,7 @@ from rocm_guide.cli.copying.scan import (
 from rocm_guide.common.base import GuideError, package_folder, shown
 from rocm_guide.moved import new_name
 
-__all__ = ["CopyError", "copy_source", "find_helper"]
-
-
-class CopyError(GuideError):
-    """There is no such helper, or it cannot be copied; the message says which there are, or why."""
+__all__ = ["copy_source", "find_helper"]
 
 
 class _Closure:
@@ -64,12 +60,12 @@ class _Closure:
         if one.inside:
             home = self.module(one.module)
             if home is None or (one.name not in home.defined and one.name not in home.imported):
-                raise CopyError(f"{one.module}.{one.name}: no such name to inline; mend the import")
+                raise GuideError(f"{one.module}.{one.name}: no such name to inline; mend the import")
             self.need(home, one.name)
             return
         for known in self.imports.values():
             if known.bound == one.bound and known.stands_for != one.stands_for:
-                raise CopyError(f"{one.bound}: stands for both '{known.line}' and '{one.line}'; rename one of them")
+                raise GuideError(f"{one.bound}: stands for both '{known.line}' and '{one.line}'; rename one of them")
         same = self.imports.get(one.line)
         if same is None or same.type_only:
             self.imports[one.line] = one
@@ -150,10 +146,10 @@ def _edited(statement: Statement, renames: dict[tuple[str, str], str], target: b
         if isinstance(node, ast.Name) and node.id in new_name:
             edits.append((node.lineno, node.col_offset, len(node.id.encode()), new_name[node.id].encode()))
         elif isinstance(node, ast.arg) and node.arg in new_name:
-            raise CopyError(f"{module.name}, line {node.lineno}: {node.arg} is an argument and a clashing helper")
+            raise GuideError(f"{module.name}, line {node.lineno}: {node.arg} is an argument and a clashing helper")
     for call, data in statement.data:
         if call.lineno != call.end_lineno:
-            raise CopyError(f"{module.name}, line {call.lineno}: reads {data} over several lines; write it on one")
+            raise GuideError(f"{module.name}, line {call.lineno}: reads {data} over several lines; write it on one")
         length = (call.end_col_offset or 0) - call.col_offset
         edits.append((call.lineno, call.col_offset, length, constant_for(data).encode()))
     for row, column, length, written in sorted(edits, reverse=True):
@@ -198,19 +194,19 @@ def find_helper(name: str, root: Path | None = None) -> str:
     one word that names a helper and its file (``rms_norm``).
 
     Raises:
-        CopyError: no such helper, or several.
+        GuideError: no such helper, or several.
     """
     if not re.fullmatch(r"\w+(\.\w+)*", name):
-        raise CopyError(f"{shown(name)}: a helper is written MODULE.NAME, for example finetune.lora.LoRALinear")
+        raise GuideError(f"{shown(name)}: a helper is written MODULE.NAME, for example finetune.lora.LoRALinear")
     given, root = root, root or package_folder()
     name = name.removeprefix(f"{PACKAGE}.")
     parts = (new_name(name) or name).removeprefix(f"{PACKAGE}.").split(".")
     if not all(p.isidentifier() for p in parts):
-        raise CopyError(f"{name!r}: not the name of a helper; give MODULE.NAME, for example finetune.lora.LoRALinear")
+        raise GuideError(f"{name!r}: not the name of a helper; give MODULE.NAME, for example finetune.lora.LoRALinear")
     *rooms, last = parts
     if rooms[:1] == [TOOLKIT]:
         whole = f"pip install ./cdna in a clone, then: from {'.'.join(rooms)} import {last}"
-        raise CopyError(f"{shown(name)}: cdna is a package of its own; {whole}")
+        raise GuideError(f"{shown(name)}: cdna is a package of its own; {whole}")
     module = scan(".".join([PACKAGE, *rooms]), root) if rooms and not is_machinery(".".join(rooms)) else None
     while module is not None and last in module.public:
         if last in module.defined:
@@ -230,7 +226,7 @@ def find_helper(name: str, root: Path | None = None) -> str:
     same += [k for k in known if k.rsplit(".", 1)[0] == ".".join(parts)]
     near = same or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near[:6])}?" if near else "give MODULE.NAME, for example finetune.lora.LoRALinear"
-    raise CopyError(f"{name}: no public helper has that name; {hint}")
+    raise GuideError(f"{name}: no public helper has that name; {hint}")
 
 
 def _lines(imports: Iterable[Imported]) -> list[str]:
@@ -261,7 +257,7 @@ def copy_source(name: str, root: Path | None = None, *, remark: str = "") -> str
     """Return one self-contained Python file with the public helper ``name`` (``module.name``).
 
     Raises:
-        CopyError: no such helper.
+        GuideError: no such helper.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

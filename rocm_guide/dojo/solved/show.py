@@ -8,65 +8,29 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from triton.runtime.jit import JITFunction
+
 from cdna.grade.puzzle import GradeError
 from cdna.grade.ways import missing_gluon
 from rocm_guide.dojo.catalogue import PUZZLES
 from rocm_guide.dojo.gluon import GLUON_IMPORTS
-from rocm_guide.dojo.solved.attention import (
-    causal_attention,
-    causal_kernel,
-    decode,
-    merge_kernel,
-    paged_decode,
-    paged_kernel,
-    part_kernel,
-)
-from rocm_guide.dojo.solved.models import (
-    block_scaled_kernel,
-    block_scaled_matmul,
-    grouped_kernel,
-    grouped_matmul,
-    linear_cross_entropy,
-    losses_kernel,
-    rope_cache,
-    rope_kernel,
-    scores_kernel,
-)
-from rocm_guide.dojo.solved.products import (
-    gemv_kernel,
-    lean_matmul,
-    naive_kernel,
-    naive_matmul,
-    pair_sums,
-    pairs_kernel,
-    product_kernel,
-    skinny_gemv,
-)
-from rocm_guide.dojo.solved.rows import rms_grad_kernel, rms_kernel, rms_norm, rms_norm_backward
+from rocm_guide.dojo.solved.attention import causal_attention, decode, paged_decode
+from rocm_guide.dojo.solved.models import block_scaled_matmul, grouped_matmul, linear_cross_entropy, rope_cache
+from rocm_guide.dojo.solved.products import lean_matmul, naive_matmul, pair_sums, skinny_gemv
+from rocm_guide.dojo.solved.rows import rms_norm, rms_norm_backward
 
 __all__ = ["SOLVED", "Shown", "show_solution"]
 
-#: The functions by the names of their puzzles, and the kernels that each launches.
-_KERNELS: dict[Callable[..., Any], tuple[Any, ...]] = {
-    rms_norm: (rms_kernel,),
-    rms_norm_backward: (rms_grad_kernel,),
-    naive_matmul: (naive_kernel,),
-    skinny_gemv: (gemv_kernel,),
-    pair_sums: (pairs_kernel,),
-    lean_matmul: (product_kernel,),
-    causal_attention: (causal_kernel,),
-    decode: (part_kernel, merge_kernel),
-    paged_decode: (paged_kernel, merge_kernel),
-    rope_cache: (rope_kernel,),
-    block_scaled_matmul: (block_scaled_kernel,),
-    grouped_matmul: (grouped_kernel,),
-    linear_cross_entropy: (scores_kernel, losses_kernel),
-}
+_CALLS: list[Callable[..., Any]] = [
+    *(rms_norm, rms_norm_backward, naive_matmul, skinny_gemv, pair_sums, lean_matmul),
+    *(causal_attention, decode, paged_decode, rope_cache, block_scaled_matmul, grouped_matmul, linear_cross_entropy),
+]
 if not missing_gluon():
-    from rocm_guide.dojo.solved.gluon import gluon_linear, linear_kernel
+    from rocm_guide.dojo.solved.gluon import gluon_linear
 
-    _KERNELS[gluon_linear] = (linear_kernel,)
-SOLVED: dict[str, Callable[..., Any]] = {call.__name__: call for call in _KERNELS}
+    _CALLS.append(gluon_linear)
+#: The functions by the names of their puzzles.
+SOLVED = {call.__name__: call for call in _CALLS}
 
 
 class Shown:
@@ -96,7 +60,8 @@ def show_solution(name: str) -> Shown:
         raise GradeError(f"no solution of {name!r} is kept here: there are {', '.join(SOLVED)}")
     call = SOLVED[name]
     parts = [[GLUON_IMPORTS]] if PUZZLES[name].gluon else []
-    parts += [kernel.raw_src for kernel in _KERNELS[call]] + [inspect.getsource(call)]
+    used = [call.__globals__.get(word) for word in call.__code__.co_names]
+    parts += [kernel.raw_src for kernel in used if isinstance(kernel, JITFunction)] + [inspect.getsource(call)]
     text = "\n\n".join("".join(part) for part in parts)
     for annotation in (": Any", ": int", ": float", " -> Any"):
         text = text.replace(annotation, "")

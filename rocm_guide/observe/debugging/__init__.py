@@ -1,11 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""It crashed (``faults``), or it is wrong (``wrong``).
-
-In reading order:
-
-- ``examples``: Examples for notebook 41: a faulting kernel's report and code object, and modules that are wrong on
-  purpose.
-"""
+"""It crashed (``faults``), or it is wrong (``wrong``); ``examples`` of both for notebook 41."""
 
 from typing import TYPE_CHECKING
 

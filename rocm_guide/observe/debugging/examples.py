@@ -8,14 +8,14 @@ import copy
 import random
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 from rocm_guide.common.base import write_bytes, write_text
 from rocm_guide.observe.debugging.faults.agent_log import read_report
 from rocm_guide.observe.debugging.faults.code_objects import saved_name
+from rocm_guide.observe.debugging.wrong.compare import capture_calls, copy_tensors, tensors_of
 
 __all__ = ["SCALE_ROWS", "fault_sample", "forgetful_norm", "layer_errors", "plant_wrong_weight"]
 
@@ -72,7 +72,6 @@ def forgetful_norm(norm: Any) -> Any:
     >>> forgetful_norm(norm)(torch.full((1, 4), 3.0))
     tensor([[0.5000, 0.5000, 0.5000, 0.5000]], grad_fn=<MulBackward0>)
     """
-    import torch
 
     class FusedRMSNorm(torch.nn.Module):
         def __init__(self) -> None:
@@ -98,8 +97,6 @@ def plant_wrong_weight(model: Any, seed: int) -> Any:
     >>> int((model[0].weight != wrong[0].weight).sum())
     1
     """
-    import torch
-
     wrong, rng = copy.deepcopy(model), random.Random(seed)
     layers = [m for n, m in wrong.named_modules() if isinstance(m, torch.nn.Linear) and "lm_head" not in n]
     with torch.no_grad():
@@ -120,9 +117,6 @@ def layer_errors(reference: Any, suspect: Any, inputs: dict[str, Any]) -> dict[s
     >>> list(errors), set(errors.values())
     (['0', '1', ''], {(0.0, 0.0)})
     """
-    import torch
-
-    from rocm_guide.observe.debugging.wrong.compare import capture_calls, copy_tensors, tensors_of
 
     def error(a: Any, b: Any) -> float:
         x, y = tensors_of(a)[0].double(), tensors_of(b)[0].double()

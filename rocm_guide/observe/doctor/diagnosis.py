@@ -27,7 +27,7 @@ from rocm_guide.observe.doctor.software import (
 )
 from rocm_guide.observe.system.audit import check_numa
 
-__all__ = ["PreflightError", "checks_as_dict", "diagnose", "libraries", "preflight"]
+__all__ = ["PreflightError", "diagnose", "libraries", "preflight"]
 
 # What no notebook can do without; also the whole list when the package's metadata is not there (a copied helper).
 _CORE = ("torch", "transformers", "numpy", "matplotlib")
@@ -68,17 +68,6 @@ def diagnose(*, timeout: float = 120) -> list[Check]:
         check_cache(cache_folder()),
         check_numa(),
     ]
-
-
-def checks_as_dict(checks: Sequence[Check]) -> dict[str, object]:
-    """Return the checks as plain data for ``--json``: the worst status, and each line with its fix.
-
-    >>> checks_as_dict([Check("OK", "python", "3.13.1"), Check("WARN", "disk", "3 GiB free", "free some")])["status"]
-    'WARN'
-    """
-    worst = max((c.status for c in checks), key=("OK", "WARN", "FAIL").index, default="OK")
-    rows = [{"status": c.status, "name": c.name, "found": c.found, "fix": c.fix} for c in checks]
-    return {"status": worst, "checks": rows}
 
 
 def _libraries_in_one_line(checks: Sequence[Check], needs: Sequence[str]) -> Check:

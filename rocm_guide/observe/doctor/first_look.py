@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
 from rocm_guide.common.base import GuideError
+from rocm_guide.observe.system.machine import Machine, SystemSettingError
 
 __all__ = ["fields_of", "tool_output", "torch_checks"]
 
@@ -37,11 +35,10 @@ class ToolOutput:
         return f"$ {self.command}    [{origin}]\n{self.text.rstrip()}"
 
 
-def tool_output(tool: str, *, arguments: Sequence[str] | None = None, timeout: float = 20) -> ToolOutput:
+def tool_output(tool: str, *, timeout: float = 20) -> ToolOutput:
     """Run ``amd-smi``, ``rocm-smi`` or ``rocminfo`` and give its output, or the labelled sample if that fails.
 
     Args:
-        arguments: other arguments than the usual ones; they only matter where the tool is installed.
         timeout: seconds to wait; a driver that hangs must not hang us.
 
     Raises:
@@ -52,15 +49,13 @@ def tool_output(tool: str, *, arguments: Sequence[str] | None = None, timeout: f
     """
     if tool not in SAMPLES:
         raise GuideError(f"tool={tool}: choose from {', '.join(SAMPLES)}")
-    command = [tool, *(_ARGUMENTS[tool] if arguments is None else arguments)]
-    if shutil.which(tool):
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            done = None
-        if done is not None and done.returncode == 0 and done.stdout.strip():
-            return ToolOutput(" ".join(command), done.stdout, real=True)
-    return ToolOutput(" ".join(command), SAMPLES[tool], real=False)
+    command = [tool, *_ARGUMENTS[tool]]
+    try:
+        printed = Machine().run(command, timeout=timeout)
+    except SystemSettingError:
+        printed = ""
+    real = bool(printed.strip())
+    return ToolOutput(" ".join(command), printed if real else SAMPLES[tool], real)
 
 
 def fields_of(text: str, *, agent: str | None = None) -> dict[str, str]:

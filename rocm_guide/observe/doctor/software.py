@@ -25,6 +25,7 @@ from cdna.checks import Check
 from rocm_guide.common.base import GuideError, check_private, own_folder, shown, write_bytes
 from rocm_guide.common.host import cores, gpu_possible, host_facts
 from rocm_guide.common.installation import install_fix
+from rocm_guide.observe.system.machine import Machine, SystemSettingError
 
 __all__ = ["ask_torch", "gpu_nodes"]
 
@@ -216,33 +217,32 @@ def check_rocm_tools(timeout: float = 20) -> list[Check]:
     Without an AMD GPU they are not needed, and their absence is fine.
     """
     needed = Path("/dev/kfd").exists()
-    checks = []
+    machine, checks = Machine(), []
     for label, commands in (
         ("smi", (["amd-smi", "version"], ["rocm-smi", "--version"])),
         ("rocminfo", (["rocminfo"],)),
     ):
-        command = next((c for c in commands if shutil.which(c[0])), None)
+        command = next((c for c in commands if machine.find(c[0])), None)
         if command is None:
             names = " or ".join(c[0] for c in commands)
             fix = "install ROCm's command-line tools, or put /opt/rocm/bin on PATH" if needed else ""
             found = f"{names} not found" + ("" if needed else ", not needed without an AMD GPU")
             checks.append(Check("WARN" if needed else "OK", label, found, fix))
             continue
+        fix = "check the amdgpu driver (dmesg | tail), /dev/kfd and the groups video and render"
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-        except (OSError, subprocess.TimeoutExpired) as e:
-            reason = f"no answer in {timeout:g} s" if isinstance(e, subprocess.TimeoutExpired) else str(e)
-            checks.append(Check("WARN", label, f"{command[0]}: {reason}", "check the amdgpu driver: dmesg | tail"))
+            printed = machine.run(command, timeout=timeout).strip()
+        except SystemSettingError as e:
+            checks.append(Check("WARN", label, str(e), fix))
             continue
-        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-        if label == "rocminfo":
-            gpus = re.findall(r"^\s*Name:\s+(gfx\w+)", done.stdout, re.M)
-            text = f"{len(gpus)} GPU agent(s): {', '.join(sorted(set(gpus)))}" if gpus else "no GPU agent"
+        gpus = re.findall(r"^\s*Name:\s+(gfx\w+)", printed, re.M)
+        if label == "smi":
+            first = printed.splitlines()[0][:90] if printed else "no output"
+            checks.append(Check("OK", label, f"{command[0]}: {first}"))
+        elif gpus:
+            checks.append(Check("OK", label, f"{len(gpus)} GPU agent(s): {', '.join(sorted(set(gpus)))}"))
         else:
-            text = f"{command[0]}: {lines[0][:90] if lines else 'no output'}"
-        ok = done.returncode == 0 and (label == "smi" or "gfx" in text)
-        fix = "" if ok else "check /dev/kfd and the groups video and render"
-        checks.append(Check("OK" if ok else "WARN", label, text, fix))
+            checks.append(Check("WARN", label, "no GPU agent", fix))
     return checks
 
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.device import Timing, time_call
 
-__all__ = ["BandwidthError", "measure_bandwidth"]
+__all__ = ["measure_bandwidth"]
 
 #: Stream -> arrays that it reads, arrays that it writes.
 STREAMS = {"read": (1, 0), "write": (0, 1), "copy": (1, 1), "triad": (2, 1)}
-
-
-class BandwidthError(GuideError):
-    """Sizes that cannot be measured."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,6 @@ class Bandwidth:
 
 
 def _torch_streams(n: int, device: str) -> dict[str, Callable[[], object]]:
-    import torch
-
     a, b, c = (torch.full((n,), float(i), dtype=torch.float32, device=device) for i in range(3))
     return {
         "read": lambda: a.sum(),
@@ -56,8 +52,6 @@ def _torch_streams(n: int, device: str) -> dict[str, Callable[[], object]]:
 
 
 def _triton_streams(n: int, device: str) -> dict[str, Callable[[], object]]:
-    import torch
-
     from rocm_guide.kernels.bandwidth import stream
 
     a, b, c = (torch.full((n,), float(i), dtype=torch.float32, device=device) for i in range(3))
@@ -84,7 +78,7 @@ def measure_bandwidth(
         runs: timings per stream.
 
     Raises:
-        BandwidthError: the size is too small to time, or the engine does not run on the device.
+        GuideError: the size is too small to time, or the engine does not run on the device.
 
     >>> result = measure_bandwidth(1 << 20, runs=3)
     >>> sorted(result), result["triad"].bytes == 3 * (1 << 20)
@@ -92,9 +86,9 @@ def measure_bandwidth(
     """
     if array_bytes < 4096:
         why = "smaller arrays measure the call, not memory"
-        raise BandwidthError(f"array_bytes={array_bytes}: give 4096 or more; {why}")
+        raise GuideError(f"array_bytes={array_bytes}: give 4096 or more; {why}")
     if engine not in ("torch", "triton") or (engine == "triton" and device == "cpu"):
-        raise BandwidthError(f"engine={engine} on {device}: use torch anywhere, or triton on a GPU")
+        raise GuideError(f"engine={engine} on {device}: use torch anywhere, or triton on a GPU")
     n = array_bytes // 4
     calls = (_torch_streams if engine == "torch" else _triton_streams)(n, device)
     found = {}

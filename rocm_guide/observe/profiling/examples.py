@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 from rocm_guide.common.base import GuideError, package_folder
+from rocm_guide.observe.profiling.torch_trace.attribution import iter_device_work
 from rocm_guide.observe.profiling.torch_trace.summary import TraceSummary
+from rocm_guide.observe.profiling.torch_trace.timeline import load_timeline
 
 __all__ = ["first_kernels", "recorded", "row_by_row", "slice_table"]
 
@@ -29,7 +30,6 @@ def row_by_row(norm: Any) -> Any:
     >>> bool(torch.allclose(slow(torch.tensor([[[1.0, 2.0, 2.0, 4.0]]])).pow(2).mean(), torch.tensor(1.0)))
     True
     """
-    import torch
 
     class RowByRowRMSNorm(torch.nn.Module):
         def __init__(self) -> None:
@@ -80,8 +80,5 @@ def slice_table(summary: TraceSummary) -> str:
 
 def first_kernels(path: Path, count: int = 24) -> list[tuple[float, float, str]]:
     """Return the first kernels of a torch trace: (start in microseconds from the first, duration, slice)."""
-    from rocm_guide.observe.profiling.torch_trace.attribution import iter_device_work
-    from rocm_guide.observe.profiling.torch_trace.timeline import load_timeline
-
     work = list(islice(iter_device_work(load_timeline(path)), count))
     return [(w.start - work[0].start, w.duration, w.slice) for w in work]

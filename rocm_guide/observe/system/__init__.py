@@ -1,12 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Settings of an MI300X machine: audit them, set them, put them back.
-
-In reading order:
-
-- ``machine``: The machine that the settings live on: files below a root, tools on a path, environment variables.
-- ``audit``: Look at everything that makes an MI300X machine slow or unsteady; needs no root and changes nothing.
-- ``apply``: Set, check and reset what a machine needs for steady results, and leave it as it was.
-- ``pretend``: A pretended MI300X machine in a folder: kernel files, and tools that edit them as the driver would.
+"""Settings of an MI300X machine: ``machine`` (files and tools), ``audit`` (what is slow or unsteady), ``apply`` (set
+and put back), ``pretend`` (a machine in a folder to try it on).
 """
 
 from typing import TYPE_CHECKING

@@ -7,6 +7,7 @@ a kill, a second ``set``), ``reset`` finds the value from before the first chang
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -85,8 +86,6 @@ def settings_lock(path: Path) -> Iterator[None]:
     Raises:
         SystemSettingError: another one is running (for longer than :data:`PATIENCE`), or the folder cannot be written.
     """
-    import fcntl
-
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = (path.parent / f"{path.name}.lock").open("a")

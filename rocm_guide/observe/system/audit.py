@@ -37,7 +37,8 @@ def _kernel_arguments(m: Machine) -> list[Check]:
     if value == "0":
         fix = "unset HIP_FORCE_DEV_KERNARG (1 is the default since ROCm 6.2)"
         return [Check("WARN", "kernargs", "HIP_FORCE_DEV_KERNARG=0: kernel arguments stay in host memory", fix)]
-    version = _rocm_version(m)
+    found = re.match(r"(\d{1,9})\.(\d{1,9})", m.read("opt/rocm/.info/version") or "")
+    version = (int(found[1]), int(found[2])) if found else None
     why = "HIP_FORCE_DEV_KERNARG=1" if value == "1" else ""
     if not why and version and version >= (6, 2):
         why = f"the default of ROCm {version[0]}.{version[1]}"
@@ -46,11 +47,6 @@ def _kernel_arguments(m: Machine) -> list[Check]:
     if version is None:
         return [Check("OK", "kernargs", "no ROCm found; since 6.2 it puts kernel arguments in device memory itself")]
     return [Check("WARN", "kernargs", f"ROCm {version[0]}.{version[1]} needs it", "export HIP_FORCE_DEV_KERNARG=1")]
-
-
-def _rocm_version(m: Machine) -> tuple[int, int] | None:
-    found = re.match(r"(\d{1,9})\.(\d{1,9})", m.read("opt/rocm/.info/version") or "")
-    return (int(found[1]), int(found[2])) if found else None
 
 
 def _boot(m: Machine) -> list[Check]:
@@ -92,22 +88,17 @@ def _clock(m: Machine, gpu: Gpu) -> Check:
 
 
 def _power(m: Machine, gpu: Gpu) -> list[Check]:
-    folder = m.root / gpu.folder
-    rows = []
-    for file in sorted(folder.glob("hwmon/hwmon*/power1_cap"))[:1]:
-        name = str(file.relative_to(m.root))
-        now = whole_number(m.read(name))
-        default = whole_number(m.read(f"{name}_default") or m.read(f"{name}_max"))
-        if now is None:
-            continue
-        watts = now // 1_000_000
-        if default is not None and now < default:
-            usual = default // 1_000_000
-            fix = f"amd-smi set --gpu {gpu.bdf} --power-cap {usual}"
-            rows.append(Check("WARN", f"power {gpu.index}", f"capped at {watts} W, the default is {usual} W", fix))
-        else:
-            rows.append(Check("OK", f"power {gpu.index}", f"cap {watts} W"))
-    return rows
+    file = m.power_cap(gpu)
+    now = whole_number(m.read(file)) if file else None
+    if now is None:
+        return []
+    watts = now // 1_000_000
+    default = whole_number(m.read(f"{file}_default") or m.read(f"{file}_max"))
+    if default is None or now >= default:
+        return [Check("OK", f"power {gpu.index}", f"cap {watts} W")]
+    usual = default // 1_000_000
+    fix = f"amd-smi set --gpu {gpu.bdf} --power-cap {usual}"
+    return [Check("WARN", f"power {gpu.index}", f"capped at {watts} W, the default is {usual} W", fix)]
 
 
 def _partition(m: Machine, gpu: Gpu) -> list[Check]:

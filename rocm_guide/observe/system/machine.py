@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -109,7 +109,9 @@ class Machine:
             run = subprocess.run(
                 [program, *command[1:]], capture_output=True, text=True, errors="replace", timeout=timeout
             )
-        except (OSError, subprocess.TimeoutExpired) as e:
+        except subprocess.TimeoutExpired as e:
+            raise SystemSettingError(f"{' '.join(command)}: did not run (no answer in {timeout:g} s)") from e
+        except OSError as e:
             raise SystemSettingError(f"{' '.join(command)}: did not run ({str(e)[:80]})") from e
         if run.returncode:
             said = (run.stderr.strip() or run.stdout.strip() or f"exit code {run.returncode}").splitlines()[-1]
@@ -128,6 +130,11 @@ class Machine:
                 slot = re.search(r"PCI_SLOT_NAME=(\S+)", self.read(f"{folder}/uevent") or "")
                 found.setdefault(slot[1] if slot else card, folder)
         return [Gpu(i, bdf, folder) for i, (bdf, folder) in enumerate(found.items())]
+
+    def power_cap(self, gpu: Gpu) -> str | None:
+        """Return the file of a GPU's power cap in microwatts, below the root; None if it has none."""
+        files = sorted((self.root / gpu.folder).glob("hwmon/hwmon*/power1_cap"))
+        return str(files[0].relative_to(self.root)) if files else None
 
 
 class Setting(Protocol):
@@ -243,7 +250,7 @@ def wanted_settings(
     hugepages: str | None = None,
     power_cap: int | None = None,
     partition: str | None = None,
-) -> list[Setting]:
+) -> list[FileSetting | ClockLimit]:
     """Return the settings to make, for the GPUs and files that this machine has.
 
     Args:
@@ -268,33 +275,26 @@ def wanted_settings(
         raise SystemSettingError(f"hugepages={hugepages!r}: choose always, madvise or never")
     if partition is not None and partition.upper() not in ("SPX", "DPX", "TPX", "QPX", "CPX"):
         raise SystemSettingError(f"partition={partition!r}: choose SPX, DPX, TPX, QPX or CPX")
-    found: list[Setting] = []
-    if numa:
-        found.append(FileSetting("numa_balancing", "proc/sys/kernel/numa_balancing", "0"))
-    if hugepages:
-        found.append(FileSetting("transparent_hugepage", "sys/kernel/mm/transparent_hugepage/enabled", hugepages))
-    gpus = machine.gpus() if clock or power_cap or partition else []
-    for gpu in gpus:
-        if partition:
-            file = f"{gpu.folder}/current_compute_partition"
-            found.append(FileSetting(f"partition {gpu.bdf}", file, partition.upper()))
-        if clock:
-            found.append(ClockLimit(f"clock {gpu.bdf}", gpu, f"determinism {clock}"))
-        if power_cap:
-            folder = machine.root / gpu.folder
-            cap = next((p for p in sorted(folder.glob("hwmon/hwmon*/power1_cap"))), None)
-            if cap is None:
+    if power_cap:
+        for gpu in machine.gpus():
+            if (file := machine.power_cap(gpu)) is None:
                 raise SystemSettingError(f"GPU {gpu.bdf}: has no power cap here; leave --power-cap out")
-            name = str(cap.relative_to(machine.root))
-            most = whole_number(machine.read(f"{name}_max"))
+            most = whole_number(machine.read(f"{file}_max"))
             if not power_cap > 0 or (most is not None and power_cap * 1_000_000 > most):
                 limit = "positive" if most is None else f"at most {most // 1_000_000}"
                 raise SystemSettingError(f"power_cap={power_cap}: watts, {limit} on GPU {gpu.bdf}")
-            found.append(FileSetting(f"power {gpu.bdf}", name, str(power_cap * 1_000_000)))
-    return found
+    wanted = {
+        "numa_balancing": "0" if numa else None,
+        "transparent_hugepage": hugepages,
+        "partition": partition and partition.upper(),
+        "clock": f"determinism {clock}" if clock else None,
+        "power": str(power_cap * 1_000_000) if power_cap else None,
+    }
+    named = [(setting, wanted[setting.key.partition(" ")[0]]) for setting in every_setting(machine)]
+    return [replace(setting, wanted=value) for setting, value in named if value]
 
 
-def every_setting(machine: Machine) -> list[Setting]:
+def every_setting(machine: Machine) -> list[FileSetting | ClockLimit]:
     """Return every setting that :func:`wanted_settings` can make on this machine, for matching with saved values.
 
     Their ``wanted`` is empty: they are for reading and for restoring.
@@ -302,13 +302,13 @@ def every_setting(machine: Machine) -> list[Setting]:
     >>> [s.key for s in every_setting(Machine())][:2]
     ['numa_balancing', 'transparent_hugepage']
     """
-    found: list[Setting] = [
+    found: list[FileSetting | ClockLimit] = [
         FileSetting("numa_balancing", "proc/sys/kernel/numa_balancing", ""),
         FileSetting("transparent_hugepage", "sys/kernel/mm/transparent_hugepage/enabled", ""),
     ]
     for gpu in machine.gpus():
         found.append(FileSetting(f"partition {gpu.bdf}", f"{gpu.folder}/current_compute_partition", ""))
         found.append(ClockLimit(f"clock {gpu.bdf}", gpu, ""))
-        for file in sorted((machine.root / gpu.folder).glob("hwmon/hwmon*/power1_cap"))[:1]:
-            found.append(FileSetting(f"power {gpu.bdf}", str(file.relative_to(machine.root)), ""))
+        if file := machine.power_cap(gpu):
+            found.append(FileSetting(f"power {gpu.bdf}", file, ""))
     return found

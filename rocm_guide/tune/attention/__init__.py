@@ -1,13 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Attention outside the kernels: in transformers, its back ends, its cost.
-
-In reading order:
-
-- ``in_transformers``: Our attention kernels inside transformers: ``attn_implementation="rocm_guide"`` trains and
-  generates with them.
-- ``backends``: Which attention implementations work on this machine, why the others do not, and what each one costs.
-- ``cost``: What attention costs: operations, bytes moved by the standard and by the tiled way, and a counter to check
-  them.
+"""Attention outside the kernels: ``in_transformers`` (ours as an ``attn_implementation``), ``backends`` (those that
+work here, compared), ``cost`` (operations and bytes, counted).
 """
 
 from typing import TYPE_CHECKING
@@ -24,6 +17,6 @@ if TYPE_CHECKING:
         standard_traffic,
         visible_tiles,
     )
-    from rocm_guide.tune.attention.in_transformers import AttentionError, register_attention
+    from rocm_guide.tune.attention.in_transformers import register_attention
 
 __all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -9,13 +9,16 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rocm_guide.common.device import Timing, time_call
-from rocm_guide.tune.attention.in_transformers import AttentionError
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
-if TYPE_CHECKING:
-    import torch
+from rocm_guide.common.base import GuideError
+from rocm_guide.common.device import Timing, accelerator, pick_dtype, time_call
+from rocm_guide.kernels.api import attention
+from rocm_guide.kernels.attention import reference_attention
 
 __all__ = ["attention_backends", "compare_backends"]
 
@@ -57,9 +60,6 @@ class BackendResult:
 
 def _sdpa(kind: str) -> Callable[..., torch.Tensor]:
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-        from torch.nn.functional import scaled_dot_product_attention
-
         group = q.shape[1] // k.shape[1]
         if group > 1 and kind == "EFFICIENT_ATTENTION":  # the one that cannot share KV heads
             k, v, group = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), 1
@@ -84,8 +84,6 @@ def _xformers(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -
 
 
 def _ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    from rocm_guide.kernels.api import attention
-
     return attention(q, k, v, causal=causal)
 
 
@@ -124,10 +122,6 @@ def attention_backends(device: str | None = None, dtype: torch.dtype | None = No
     >>> found["SDPA math"].available, found["SDPA cuDNN"].available
     (True, False)
     """
-    import torch
-
-    from rocm_guide.common.device import accelerator, pick_dtype
-
     device = device or accelerator().device
     dtype = dtype or pick_dtype(device)
     gpu, rocm = device.startswith("cuda"), bool(torch.version.hip)
@@ -163,21 +157,17 @@ def compare_backends(
     Correctness comes first: the yardstick is attention in float64, computed here.
 
     Raises:
-        AttentionError: none of ``backends`` is available.
+        GuideError: none of ``backends`` is available.
 
     >>> import torch
     >>> x = torch.randn(1, 2, 8, 16)
     >>> [round(r.error, 3) for r in compare_backends(x, x, x, runs=1)][0]
     0.0
     """
-    import torch
-
-    from rocm_guide.kernels.attention import reference_attention
-
     backends = attention_backends(str(q.device.type), q.dtype) if backends is None else backends
     usable = [(b.name, b.run) for b in backends if b.run is not None]
     if not usable:
-        raise AttentionError("no attention implementation is available: see attention_backends() for the reasons")
+        raise GuideError("no attention implementation is available: see attention_backends() for the reasons")
     with torch.no_grad():
         # One sequence at a time: the yardstick stores its scores, 8 bytes each.
         each = zip(q.split(1), k.split(1), v.split(1), strict=True)

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
 
 from rocm_guide.common.base import GuideError
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["SlowMemory", "attention_flops", "flash_traffic", "saved_for_backward", "standard_traffic", "visible_tiles"]
 
@@ -53,12 +52,14 @@ def visible_tiles(queries: int, keys: int, block_m: int, block_n: int, *, causal
     """
     if min(block_m, block_n) < 1 or min(queries, keys) < 0:
         raise GuideError(f"tiles of {block_m} x {block_n} over {queries} x {keys}: give tiles of at least 1 x 1")
-    count = 0
+    return sum(-(-seen // block_n) for seen in _seen(queries, keys, block_m, causal))
+
+
+def _seen(queries: int, keys: int, block_m: int, causal: bool) -> Iterator[int]:
+    """Yield how many keys each tile of queries sees."""
     for first in range(0, queries, block_m):
         last_query = min(first + block_m, queries) - 1
-        seen = min(keys, last_query + 1 + keys - queries) if causal else keys
-        count += -(-max(seen, 0) // block_n)
-    return count
+        yield max(0, min(keys, last_query + 1 + keys - queries)) if causal else keys
 
 
 def attention_flops(batch: int, heads: int, queries: int, keys: int, d: int, *, causal: bool = False) -> int:
@@ -98,11 +99,7 @@ def flash_traffic(
     >>> flash_traffic(4096, 4096, 128, 128, 64) / 2**20
     66.015625
     """
-    rows = 0
-    for first in range(0, queries, block_m):
-        last_query = min(first + block_m, queries) - 1
-        seen = min(keys, last_query + 1 + keys - queries) if causal else keys
-        rows += min(keys, -(-max(seen, 0) // block_n) * block_n)
+    rows = sum(min(keys, -(-seen // block_n) * block_n) for seen in _seen(queries, keys, block_m, causal))
     return size * (2 * queries * d + 2 * rows * d) + 4 * queries
 
 
@@ -114,8 +111,6 @@ def saved_for_backward(call: Callable[[], Any]) -> int:
     >>> saved_for_backward(lambda: x.exp())  # keeps its result
     4000
     """
-    import torch
-
     kept: dict[int, torch.UntypedStorage] = {}
 
     def pack(x: torch.Tensor) -> torch.Tensor:

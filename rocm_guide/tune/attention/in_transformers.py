@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rocm_guide.common.base import GuideError
+from rocm_guide.kernels.api import attention, attention_decode
 
-if TYPE_CHECKING:
-    import torch
-
-__all__ = ["AttentionError", "register_attention"]
+__all__ = ["register_attention"]
 
 NAME = "rocm_guide"
-
-
-class AttentionError(GuideError):
-    """A feature of a model that our attention does not have, or a back end that is not there."""
 
 
 def transformers_attention(
@@ -38,19 +34,15 @@ def transformers_attention(
             that may be seen. It becomes a matrix bias.
 
     Raises:
-        AttentionError: soft-capping, attention sinks or values of another head size.
+        GuideError: soft-capping, attention sinks or values of another head size.
         ValueError: tensors that the kernels cannot take (on the CPU without the interpreter, say).
     """
-    import torch
-
-    from rocm_guide.kernels.api import attention, attention_decode
-
     for name in ("softcap", "s_aux", "position_bias"):
         if other.get(name) is not None:
-            raise AttentionError(f"{name}: not part of attn_implementation={NAME!r}; load the model with 'eager'")
+            raise GuideError(f"{name}: not part of attn_implementation={NAME!r}; load the model with 'eager'")
     if value.shape[-1] != query.shape[-1]:
         sizes = f"{query.shape[-1]} and {value.shape[-1]}"
-        raise AttentionError(f"head sizes {sizes} of keys and values: load the model with 'sdpa'")
+        raise GuideError(f"head sizes {sizes} of keys and values: load the model with 'sdpa'")
     if not query.dtype == key.dtype == value.dtype:
         # Autocast: a normalisation of queries and keys may have left them in fp32, beside 16-bit values.
         query, key = query.to(value.dtype), key.to(value.dtype)

@@ -66,8 +66,8 @@ def estimated_registers(instance: GemmInstance) -> int:
     return min(MAX_REGISTERS, i.accumulators + tile // 4 + fragments // 4 + 20)
 
 
-def launch(instance: GemmInstance, problem: Problem, vgprs: int | None = None, units: int = 304) -> Launch:
-    """Return how the grid fills the compute units; ``vgprs`` as compiled, else estimated.
+def launch(instance: GemmInstance, problem: Problem) -> Launch:
+    """Return how the grid fills the 304 compute units of an MI300X, with estimated registers.
 
     >>> print(launch(GemmInstance(), Problem(3840, 4096, 4096)))  # doctest: +ELLIPSIS
     480 workgroups on 304 units: up to 2 each, 2 at once; 79% of the units' time is used, 100% ... not padding
@@ -78,7 +78,7 @@ def launch(instance: GemmInstance, problem: Problem, vgprs: int | None = None, u
     traffic(instance, problem)  # raises what require() raises
     m, n, k = instance.padded(problem)
     groups = m // instance.MPerBlock * (n // instance.NPerBlock)
-    registers = estimated_registers(instance) if vgprs is None else vgprs
+    units, registers = gpu("MI300X").units, estimated_registers(instance)
     fits = occupancy(registers, instance.lds_bytes, waves_per_workgroup=instance.waves).workgroups_per_cu
     return Launch(groups, max(1, fits), units, -(-groups // units), problem.M * problem.N * problem.K / (m * n * k))
 
@@ -119,7 +119,7 @@ class Prediction:
         return max(("matrix", "lds", "l1", "turns", "memory"), key=lambda n: float(getattr(self, n)))
 
 
-def predict(instance: GemmInstance, problem: Problem, vgprs: int | None = None) -> Prediction:
+def predict(instance: GemmInstance, problem: Problem) -> Prediction:
     """Predict the time on an MI300X by a stated model, from the specification, to rank instances; no measurement.
 
     The busiest unit does its workgroups; matrix cores, LDS and L1 work side by side at their peaks, as far as the
@@ -133,7 +133,7 @@ def predict(instance: GemmInstance, problem: Problem, vgprs: int | None = None) 
         CkError: a rule is broken.
     """
     i, p, spec = instance, problem, gpu("MI300X")
-    moved, grid = traffic(i, p), launch(i, p, vgprs)
+    moved, grid = traffic(i, p), launch(i, p)
     m, n, k = i.padded(p)
     per_clock, mhz = spec.flops[_PEAK[i.compute_type]]
     share = grid.most / grid.groups  # of everything, what the busiest unit has

@@ -99,7 +99,7 @@ def lds_places(whole: Lengths3, extra: int) -> Any:
     return (k0 * (whole[1] + extra) + rows) * whole[2] + k1
 
 
-def accumulator_places(rows: int, lanes: int = WAVE) -> Any:
+def accumulator_places(rows: int) -> Any:
     """Return the row and column of each accumulator of one matrix instruction's tile: an array (registers, 64, 2).
 
     For tiles of 32 x 32 and 16 x 16. Source: AMD matrix instruction calculator.
@@ -107,8 +107,8 @@ def accumulator_places(rows: int, lanes: int = WAVE) -> Any:
     >>> accumulator_places(32)[5, 33].tolist()  # register 5 of lane 33
     [13, 1]
     """
-    register, lane = np.meshgrid(np.arange(rows * rows // lanes), np.arange(lanes), indexing="ij")
-    groups = lanes // rows
+    register, lane = np.meshgrid(np.arange(rows * rows // WAVE), np.arange(WAVE), indexing="ij")
+    groups = WAVE // rows
     return np.stack([register // 4 * 4 * groups + lane // rows * 4 + register % 4, lane % rows], -1)
 
 

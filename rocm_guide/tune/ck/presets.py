@@ -41,14 +41,14 @@ def transfer(x: str, along_k: bool, tile: int, threads: int, k: int, k1: int, ve
     }
 
 
-def b_by_rows(instance: GemmInstance, vector: int = 4) -> GemmInstance:
-    """Return ``instance`` with B by rows, contiguous along N: ``vector`` columns a load, two rows of K together in LDS.
+def b_by_rows(instance: GemmInstance) -> GemmInstance:
+    """Return ``instance`` with B by rows, contiguous along N: four columns a load, two rows of K together in LDS.
 
     >>> b_by_rows(GemmInstance()).BBlockTransferThreadClusterLengths_BK0_N_BK1
     (8, 32, 1)
     """
     i = instance
-    return i.but(BLayout="Row", BK1=2, **transfer("B", False, i.NPerBlock, i.BlockSize, i.KPerBlock, 2, vector))
+    return i.but(BLayout="Row", BK1=2, **transfer("B", False, i.NPerBlock, i.BlockSize, i.KPerBlock, 2, 4))
 
 
 NO_D: dict[str, Any] = {"DsLayout": (), "DsDataType": (), "CDEElementwiseOperation": "PassThrough"}

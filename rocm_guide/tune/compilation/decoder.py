@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Compile a language model's decoding step, and count what the compiler did: graphs, breaks, kernels, recompilations.
+"""Compile a language model's decoding step, and count what the compiler did: graphs, breaks, kernels, recompilations;
+and where its text parts from another.
 
 Decoding makes one token at a time, so its shapes stay the same if, and only if, the key/value cache has its full size
 from the start. Then one compiled graph serves every token.
@@ -11,15 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.device import clock
 
-if TYPE_CHECKING:
-    import torch
-
-__all__ = ["Decoder", "count_compilation", "decode_speed"]
+__all__ = ["Decoder", "count_compilation", "decode_speed", "first_divergence"]
 
 
 @dataclass(slots=True)
@@ -118,8 +119,6 @@ class Decoder:
         fullgraph: bool = True,
         dynamic: bool | None = False,
     ) -> None:
-        import torch
-
         if cache not in ("static", "dynamic"):
             raise GuideError(f"cache={cache}: use static (one shape for all steps) or dynamic (grows with every token)")
         self.model, self.batch, self.max_length, self.cache = model, batch, max_length, cache
@@ -147,8 +146,6 @@ class Decoder:
         Raises:
             GuideError: prompt and new tokens do not fit ``max_length``, or another batch size.
         """
-        import torch
-
         if ids.shape[0] != self.batch or ids.shape[1] + new_tokens > self.max_length:
             ours = f"this decoder is for batch {self.batch} and {self.max_length} tokens"
             raise GuideError(f"batch {ids.shape[0]}, {ids.shape[1]} + {new_tokens} tokens: {ours}")
@@ -175,8 +172,6 @@ def decode_speed(
     ``warmup`` and ``timed`` (CompileReport each): ``timed.graphs`` is the number of recompilations.
     ``progress`` names a progress bar; none is drawn when it is empty.
     """
-    from tqdm.auto import tqdm
-
     rates = []
     with tqdm(total=warmup + runs, desc=progress, leave=False, disable=not progress) as bar:
         with count_compilation() as warm:
@@ -190,3 +185,47 @@ def decode_speed(
                 rates.append(tokens.numel() / (clock(ids.device.type) - started))
                 bar.update()
     return {"tokens": tokens, "tokens_per_s": rates, "warmup": warm, "timed": timed}
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The point where two greedy texts part: the ``position`` (tokens in common), and how close the choice was there.
+
+    ``gap`` is the distance of the two logits in standard deviations of all logits. Rounding can only swap candidates
+    that are almost equal (a few hundredths); a wrong computation picks tokens several standard deviations apart.
+    """
+
+    position: int
+    gap: float
+
+
+def first_divergence(
+    model: torch.nn.Module, ids: torch.Tensor, ours: torch.Tensor, theirs: torch.Tensor
+) -> Divergence | None:
+    """Compare two continuations [1, tokens] of the prompt ``ids`` [1, prompt]; None when they are equal.
+
+    In 16-bit types a compiled model may choose another token than the eager one, because fused kernels round less
+    often. The (eager) model itself then says whether the choice was open.
+
+    Raises:
+        GuideError: a batch, or continuations of different lengths.
+
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> import torch
+    >>> sizes = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, vocab_size=50)
+    >>> model = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
+    >>> prompt, text = torch.tensor([[3, 4, 5]]), torch.tensor([[7, 8, 9]])
+    >>> first_divergence(model, prompt, text, torch.tensor([[7, 8, 1]])).position
+    2
+    """
+    if ours.shape != theirs.shape or len(ids) != 1 or len(ours) != 1:
+        shapes = ", ".join(str(tuple(t.shape)) for t in (ids, ours, theirs))
+        raise GuideError(f"shapes {shapes}: give a prompt [1, prompt] and two texts [1, tokens]")
+    different = (ours != theirs)[0].nonzero()
+    if not len(different):
+        return None
+    position = int(different[0])
+    with torch.no_grad():
+        logits = model(torch.cat([ids, theirs[:, :position]], 1), use_cache=False).logits[0, -1].float()
+    first, second = (logits[int(t[0, position])] for t in (ours, theirs))
+    return Divergence(position, float((first - second).abs() / logits.std()))

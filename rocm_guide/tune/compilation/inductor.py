@@ -16,13 +16,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
-from rocm_guide.common.base import GuideError, write_text
+import torch
 
-if TYPE_CHECKING:
-    import torch
+from rocm_guide.common.base import GuideError, write_text
 
 __all__ = ["extract_kernels", "inductor_code", "inspect_kernels", "load_kernel"]
 
@@ -95,8 +94,6 @@ def _as_gpu(arch: str) -> Iterator[None]:
 
 def _part(x: torch.Tensor, index: tuple[Any, ...]) -> torch.Tensor:
     """Return ``x[index]`` for integers, slices, None and one Ellipsis."""
-    import torch
-
     dim = 0
     for i, item in enumerate(index):
         if item is None:
@@ -120,7 +117,6 @@ def _as_on_the_card() -> Any:
     softmax. On the card it is one call of AOTriton's flash attention, for 16-bit types without a mask. ``x[1:, None]``
     asks the device to make itself current, and there is none; the same view comes from the functions beneath it.
     """
-    import torch
     from torch.overrides import TorchFunctionMode
 
     class Card(TorchFunctionMode):
@@ -169,7 +165,6 @@ def inductor_code(
     >>> [k.name for k in extract_kernels(code)], "multi_processor_count=304" in code
     (['triton_poi_fused_0'], True)
     """
-    import torch
     from torch._inductor import config
     from torch._inductor.debug import DebugContext
     from torch._inductor.decomposition import select_decomp_table

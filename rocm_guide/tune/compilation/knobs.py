@@ -7,18 +7,17 @@ Source: ROCm documentation, "PyTorch inductor Triton tuning knobs"; the names we
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.common.device import clock
 from rocm_guide.tune.compilation.decoder import count_compilation
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["KNOBS", "knob_table", "measure_knobs"]
 
@@ -86,21 +85,19 @@ def measure_knobs(
     make: Callable[[], Callable[[], Any]],
     *,
     knobs: Iterable[Knob] = KNOBS,
-    base: Mapping[str, Any] | None = None,
     runs: int = 20,
     device: str = "cpu",
     progress: Callable[[str], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Toggle each knob alone: compile afresh, check the result against the first row, and time all rows in turns.
 
-    ``make()`` returns a function without arguments to compile; ``base`` are settings that hold in every row. The
-    choice of backends is toggled together with ``max_autotune_gemm``, without which nothing reads it. A machine that
-    drifts would pass for a knob if one row were timed after the other; so a round calls each row once, timed on the
-    device. Name a knob twice for a control: how far its rows differ is what a difference means.
+    ``make()`` returns a function without arguments to compile. The choice of backends is toggled together with
+    ``max_autotune_gemm``, without which nothing reads it. A machine that drifts would pass for a knob if one row were
+    timed after the other; so a round calls each row once, timed on the device. Name a knob twice for a control: how far
+    its rows differ is what a difference means.
     Returns dicts: knob, ms (one per round), compile_s, kernels, max_error (against the first row), or error (one line).
     A knob that needs something this machine lacks (a compiler, a GPU) yields a row with ``error``, not an exception.
     """
-    import torch
     from torch._inductor import config
 
     # Autotuning prints a table of its candidates for each product; it would bury ours.
@@ -114,7 +111,7 @@ def measure_knobs(
         row: dict[str, Any] = {"knob": knob.name or "(none)", "set": knob.value}
         extra = {"max_autotune_gemm": True} if knob.name == "max_autotune_gemm_backends" else {}
         # Without the cache each row pays its own compilation, and two rows never share a kernel.
-        settings = {"force_disable_caches": True, **quiet, **(base or {}), **extra, **knob.options}
+        settings = {"force_disable_caches": True, **quiet, **extra, **knob.options}
         try:
             with torch.no_grad(), config.patch(settings), _few_words(), count_compilation() as report:
                 compiled = torch.compile(_with_own_code(make(), number))
@@ -159,8 +156,6 @@ def _few_words() -> Iterator[None]:
 
 def _milliseconds(fn: Callable[[], Any], device: str) -> float:
     """Return the milliseconds of one call, by the GPU's own events where there is one, else by the clock."""
-    import torch
-
     if not device.startswith("cuda"):
         started = clock(device)
         fn()

@@ -1,18 +1,10 @@
 # SPDX-License-Identifier: MIT
 """TunableOp, PyTorch's tuner of GEMMs: plan, tune, read and merge its files.
 
-In reading order:
-
-- ``gemm``: One line of a TunableOp file, read, written and said in words.
-- ``blas_calls``: The BLAS call that PyTorch makes of a matrix product, by the rules of platform and release.
-- ``recorder``: Run a model without weights and write down every matrix product it asks BLAS for.
-- ``generation``: One way to generate text that is the same on a GPU, on a CPU and on the meta device.
-- ``planner``: Every matrix product that generation asks for, without weights or a GPU.
-- ``own_kernels``: What the layers of a quantised checkpoint ask BLAS for.
-- ``files``: Read, write, merge and subtract files, and say why PyTorch would refuse one.
-- ``tuning``: Tune a list of products on one GPU or several, stop at any time, go on where it stopped.
-- ``tuned_elsewhere``: What other tuners leave: hipBLASLt's tuning file, AITER's tuned GEMMs.
-- ``coverage``: Which products of a model a tuned file covers, and which of its lines applies to each.
+In reading order: ``gemm`` (one line of a file), ``blas_calls`` (what PyTorch asks BLAS for), ``recorder`` (which
+products a model without weights asks for), ``generation`` and ``planner`` (which ones generation does), ``own_kernels``
+(those of quantised layers), ``files``, ``tuning``, ``tuned_elsewhere`` (files of other tuners), ``coverage`` (which
+products of a model they cover).
 """
 
 from typing import TYPE_CHECKING

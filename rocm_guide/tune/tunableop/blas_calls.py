@@ -10,13 +10,11 @@ Source: PyTorch, aten/src/ATen/native/cuda/Blas.cpp and cuBlasCommonArgs.h (http
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import torch
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.tune.tunableop.gemm import TYPES, Gemm
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["CUDA_RULES", "BlasRules"]
 
@@ -68,9 +66,7 @@ class BlasRules:
     ``fused_row_bias``: so does a bias of shape [1, n].
     ``fused_bias_needs_rows``: only when the first operand has more than one row and column. torch 2.11 on an H100
     has no such condition, sources from late 2025 do: compare one recorded line with the plan and set it accordingly.
-    ``batch_of_one_is_plain``: a batched product with one matrix is sent as an ordinary GEMM.
     ``tf32``: ``torch.backends.cuda.matmul.allow_tf32`` is on, so float32 products are called tf32.
-    ``leading_dims``: write ``_ld_…`` (torch 2.6 and later).
     ``scaled``: 8-bit products with scales are tunable.
     ``cudnn_attention``: cuDNN is one of the fused attention kernels.
     """
@@ -79,13 +75,12 @@ class BlasRules:
     fused_bias_types: tuple[str, ...] = ("float", "tf32", "Half", "BFloat16")
     fused_row_bias: bool = False
     fused_bias_needs_rows: bool = False
-    batch_of_one_is_plain: bool = True
     tf32: bool = False
-    leading_dims: bool = True
     scaled: bool = True
     cudnn_attention: bool = False
 
 
+ROCM_RULES = BlasRules()
 #: What an NVIDIA H100 with torch 2.11 was seen to do (benchmarks/results, tunableop_recorder).
 CUDA_RULES = BlasRules(
     fused_bias_types=("float", "tf32", "double", "Half", "BFloat16"),
@@ -112,10 +107,9 @@ def torch_type_name(dtype: torch.dtype | str, *, tf32: bool = False) -> str:
     return "tf32" if tf32 and name == "float32" else _NAMES[name]
 
 
-def matrix_of(tensor: torch.Tensor, rules: BlasRules | None = None) -> Matrix:
+def matrix_of(tensor: torch.Tensor, rules: BlasRules = ROCM_RULES) -> Matrix:
     """Return sizes, strides and element type of a torch tensor, on any device including meta."""
-    tf32 = rules is not None and rules.tf32
-    return Matrix(tuple(tensor.shape), tuple(tensor.stride()), torch_type_name(tensor.dtype, tf32=tf32))
+    return Matrix(tuple(tensor.shape), tuple(tensor.stride()), torch_type_name(tensor.dtype, tf32=rules.tf32))
 
 
 def _prepare(x: Matrix) -> tuple[Matrix, bool]:
@@ -130,7 +124,7 @@ def _prepare(x: Matrix) -> tuple[Matrix, bool]:
     return x.cloned(), True
 
 
-def mm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None, *, kind: str = "Gemm") -> Gemm | None:
+def mm_gemm(a: Matrix, b: Matrix, *, kind: str = "Gemm") -> Gemm | None:
     """Return the BLAS call behind ``torch.mm(a, b)`` for a [m, k] and b [k, n]; None when there is nothing to compute.
 
     >>> row = Matrix((512, 2048), (2048, 1), "float"), Matrix((2048, 1024), (1024, 1), "float")
@@ -145,17 +139,16 @@ def mm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None, *, kind: str =
     # The result is new and row-major, so BLAS computes its transpose with the operands exchanged.
     first, first_rows = _prepare(b)
     second, second_rows = _prepare(a)
-    rules = rules or BlasRules()
     lda = first.stride[0 if first_rows else 1]
     ldb = second.stride[0 if second_rows else 1]
     letters = ("n" if first_rows else "t", "n" if second_rows else "t")
     # The result's leading dimension is the row length of a new [rows, cols] tensor.
-    ld = (lda, ldb, b.size[1]) if rules.leading_dims else None
+    ld = (lda, ldb, b.size[1])
     return Gemm(kind, (a.dtype,), *letters, b.size[1], a.size[0], b.size[0], ld=ld)
 
 
 def addmm_gemm(
-    bias: Matrix, a: Matrix, b: Matrix, rules: BlasRules | None = None, *, beta: float = 1.0, in_place: bool = False
+    bias: Matrix, a: Matrix, b: Matrix, rules: BlasRules = ROCM_RULES, *, beta: float = 1.0, in_place: bool = False
 ) -> Gemm | None:
     """Return the BLAS call behind ``torch.addmm(bias, a, b)``, which is what nn.Linear with a bias runs.
 
@@ -163,7 +156,6 @@ def addmm_gemm(
     >>> addmm_gemm(Matrix((16,), (1,), "Half"), x, w).line()
     'GemmAndBiasTunableOp_Half_TN,tn_16_4_8_ld_8_8_16'
     """
-    rules = rules or BlasRules()
     fused = (
         rules.fused_bias
         and beta == 1.0
@@ -175,7 +167,7 @@ def addmm_gemm(
         and min(b.size) > 1
         and (min(a.size) > 1 or not rules.fused_bias_needs_rows)
     )
-    return mm_gemm(a, b, rules, kind="GemmAndBias" if fused else "Gemm")
+    return mm_gemm(a, b, kind="GemmAndBias" if fused else "Gemm")
 
 
 def _prepare_batch(x: Matrix, swapped: bool, rows: int, cols: int) -> tuple[bool, int]:
@@ -189,7 +181,7 @@ def _prepare_batch(x: Matrix, swapped: bool, rows: int, cols: int) -> tuple[bool
     return not swapped, (x if usable else x.cloned()).stride[1]
 
 
-def bmm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None) -> Gemm | None:
+def bmm_gemm(a: Matrix, b: Matrix) -> Gemm | None:
     """Return the BLAS call behind ``torch.bmm(a, b)`` for a [batch, m, k] and b [batch, k, n].
 
     >>> q, k = Matrix((4, 32, 64), (2048, 64, 1), "float"), Matrix((4, 64, 16), (1024, 16, 1), "float")
@@ -198,7 +190,6 @@ def bmm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None) -> Gemm | Non
     """
     if 0 in (*a.size, *b.size):
         return None
-    rules = rules or BlasRules()
     batch, rows, inner = a.size
     cols = b.size[2]
     # The new result is row-major. BLAS can also read a single column as column-major, and PyTorch tests that first.
@@ -206,13 +197,12 @@ def bmm_gemm(a: Matrix, b: Matrix, rules: BlasRules | None = None) -> Gemm | Non
     m, n, first, second = (cols, rows, b, a) if swapped else (rows, cols, a, b)
     transa, lda = _prepare_batch(first, swapped, m, inner)
     transb, ldb = _prepare_batch(second, swapped, inner, n)
-    kind, many = ("Gemm", None) if batch == 1 and rules.batch_of_one_is_plain else ("GemmStridedBatched", batch)
+    kind, many = ("Gemm", None) if batch == 1 else ("GemmStridedBatched", batch)
     letters = ("t" if transa else "n", "t" if transb else "n")
-    ld = (lda, ldb, cols) if rules.leading_dims else None
-    return Gemm(kind, (a.dtype,), *letters, m, n, inner, batch=many, ld=ld)
+    return Gemm(kind, (a.dtype,), *letters, m, n, inner, batch=many, ld=(lda, ldb, cols))
 
 
-def mv_gemm(a: Matrix, x: Matrix, rules: BlasRules | None = None) -> Gemm | None:
+def mv_gemm(a: Matrix, x: Matrix) -> Gemm | None:
     """Return the BLAS call behind ``torch.mv(a, x)``: a GEMM with one row in 16 bits, else a GEMV, which is not tuned.
 
     >>> mv_gemm(Matrix((56, 272), (272, 1), "Half"), Matrix((272,), (1,), "Half")).params
@@ -227,15 +217,14 @@ def mv_gemm(a: Matrix, x: Matrix, rules: BlasRules | None = None) -> Gemm | None
         transb, ldb = "t", right
     else:
         transb, ldb = "n", down if right == 1 and down >= max(1, cols) else cols
-    ld = (max(x.stride[0], 1), ldb, 1) if (rules or BlasRules()).leading_dims else None
-    return Gemm("Gemm", (a.dtype,), "n", transb, 1, rows, cols, ld=ld)
+    return Gemm("Gemm", (a.dtype,), "n", transb, 1, rows, cols, ld=(max(x.stride[0], 1), ldb, 1))
 
 
 def scaled_mm_gemm(
     a: Matrix,
     b: Matrix,
     out_dtype: str,
-    rules: BlasRules | None = None,
+    rules: BlasRules = ROCM_RULES,
     *,
     rowwise: bool = False,
     bias: str | None = None,
@@ -246,8 +235,8 @@ def scaled_mm_gemm(
     >>> scaled_mm_gemm(a, b, "BFloat16").line()
     'ScaledGemmTunableOp_Float8_e4m3fnuz_Float8_e4m3fnuz_BFloat16_TN,tn_48_32_64_ld_64_64_48_rw_0_bias_None'
     """
-    if rules is not None and not rules.scaled:
+    if not rules.scaled:
         return None
-    plain = mm_gemm(a, b, rules, kind="ScaledGemm")
+    plain = mm_gemm(a, b, kind="ScaledGemm")
     # The operands have changed places, and their types with them.
     return plain and replace(plain, dtypes=(b.dtype, a.dtype, out_dtype), rowwise=rowwise, bias=bias or "None")

@@ -90,13 +90,21 @@ def read_file(path: str | os.PathLike[str], *, repair: bool = False) -> TuningFi
     Raises:
         TunableFileError: the file is missing, no text, or has a line that PyTorch would not have written.
     """
+    return parse_text(read_plain(path), name=Path(path).name, repair=repair)
+
+
+def read_plain(path: str | os.PathLike[str]) -> str:
+    """Return the text of a file that a tuner wrote.
+
+    Raises:
+        TunableFileError: missing, too large, or no text.
+    """
     try:
-        text = read_regular(path, LARGEST_FILE).decode("utf-8")
+        return read_regular(path, LARGEST_FILE).decode("utf-8")
     except UnicodeDecodeError as e:
-        raise TunableFileError(f"{path}: byte {e.start} is not UTF-8 text; TunableOp files are plain text") from None
+        raise TunableFileError(f"{path}: byte {e.start} is not UTF-8 text; tuned files are plain text") from None
     except OSError as e:
-        raise TunableFileError(f"{path}: cannot be read ({e.strerror or e}); give a tunableop_*.csv file") from None
-    return parse_text(text, name=Path(path).name, repair=repair)
+        raise TunableFileError(f"{path}: cannot be read ({e.strerror or e}); give a file that a tuner wrote") from None
 
 
 def write_file(path: str | os.PathLike[str], file: TuningFile | Iterable[Gemm]) -> Path:

@@ -44,7 +44,7 @@ _BIGGEST = 2**63 - 1
 
 
 class TunableFileError(GuideError):
-    """A line that PyTorch's TunableOp would not have written; the message names the line and what is accepted."""
+    """A file or line that its tuner would not have written; the message names the line and what is accepted."""
 
 
 @dataclass(frozen=True, slots=True)

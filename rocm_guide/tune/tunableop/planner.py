@@ -8,19 +8,20 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
 
 from rocm_guide.common.base import GuideError
 from rocm_guide.models.layer import reason_of
+from rocm_guide.models.load import config_from, meta_model
+from rocm_guide.models.sources import config_fields
 from rocm_guide.tune.tunableop.blas_calls import BlasRules
+from rocm_guide.tune.tunableop.gemm import Gemm
 from rocm_guide.tune.tunableop.generation import generate_fixed, padded_length, padded_prompt
 from rocm_guide.tune.tunableop.own_kernels import with_own_kernels
 from rocm_guide.tune.tunableop.recorder import Trace, record_gemms
-
-if TYPE_CHECKING:
-    import torch
-
-    from rocm_guide.tune.tunableop.gemm import Gemm
 
 __all__ = ["Plan", "plan", "plan_model"]
 
@@ -90,10 +91,6 @@ class Plan:
     @property
     def flops(self) -> int:
         return sum(entry.flops for entry in self.gemms.values())
-
-
-def _signature(trace: Trace, step: int) -> list[tuple[str, str]]:
-    return [(c.module, c.gemm.line()) for c in trace.calls if c.step == step]
 
 
 def _traced(model: torch.nn.Module, rules: BlasRules, batch: int, prompt: int, pad: int, **how: Any) -> Trace:
@@ -201,7 +198,8 @@ def plan_model(
     result.assumed = [*trace.assumed, *said]
     result.pattern = small is not config
     result.add(trace, 0, layers=factor, phase="prefill")
-    steps = {tuple(_signature(trace, i)) for i in range(1, look)}
+    asked = ([(c.module, c.gemm.line()) for c in trace.calls if c.step == i] for i in range(1, look))
+    steps = set(map(tuple, asked))
     if len(steps) == 1:
         result.add(trace, 1, times=new_tokens - 1, layers=factor)
     elif steps:
@@ -213,8 +211,6 @@ def plan_model(
 
 def _meta_model(config: Any, dtype: str, attention: str) -> tuple[torch.nn.Module, list[str]]:
     """Return the model with this attention, or with its own where transformers has no such one for it, and a note."""
-    from rocm_guide.models.load import meta_model
-
     try:
         return meta_model(config, dtype=dtype, attention=attention).eval(), []
     except ValueError as error:
@@ -256,12 +252,7 @@ def plan(
         raise GuideError(f"prompt={lengths}: give one length or several, each at least 1")
     _check_size(batch, max(lengths))
     if isinstance(model, str):
-        from rocm_guide.models.load import config_from
-        from rocm_guide.models.sources import config_fields
-
         model = config_from(config_fields(model))
-    from tqdm.auto import tqdm
-
     total = Plan()
     different = Counter(padded_length(n, pad) for n in lengths)
     for length, count in tqdm(different.items(), desc="prompt lengths", leave=False, disable=not progress):

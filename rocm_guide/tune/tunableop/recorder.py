@@ -17,8 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from torch.overrides import TorchFunctionMode
+
+from rocm_guide.models.described import without_weights
 from rocm_guide.tune.tunableop.blas_calls import (
     BlasRules,
     addmm_gemm,
@@ -29,11 +33,7 @@ from rocm_guide.tune.tunableop.blas_calls import (
     scaled_mm_gemm,
     torch_type_name,
 )
-
-if TYPE_CHECKING:
-    import torch
-
-    from rocm_guide.tune.tunableop.gemm import Gemm
+from rocm_guide.tune.tunableop.gemm import Gemm
 
 __all__ = ["record_gemms"]
 
@@ -115,29 +115,24 @@ def even_rows(rows: int, experts: int) -> list[int]:
     return [n for n in [less + 1] * more + [less] * (experts - more) if n]
 
 
-def expert_products(
-    rows: torch.Tensor, weights: torch.Tensor, rules: BlasRules, mat: Callable[[torch.Tensor], Any]
-) -> list[Gemm] | None:
+def expert_products(rows: torch.Tensor, weights: torch.Tensor, mat: Callable[[torch.Tensor], Any]) -> list[Gemm] | None:
     """Return the products of ``rows`` [S, in] with experts' ``weights`` [experts, in, out]; None for other groupings.
 
     >>> import torch
     >>> rows, weights = (torch.empty(*s, device="meta", dtype=torch.bfloat16) for s in ((6, 64), (4, 128, 64)))
-    >>> found = expert_products(rows, weights.transpose(1, 2), BlasRules(), lambda t: matrix_of(t, BlasRules()))
+    >>> found = expert_products(rows, weights.transpose(1, 2), matrix_of)
     >>> [g.params for g in found]
     ['tn_128_2_64_ld_64_64_128', 'tn_128_2_64_ld_64_64_128', 'tn_128_1_64_ld_64_64_128', 'tn_128_1_64_ld_64_64_128']
     """
     if rows.dim() != 2 or weights.dim() != 3:
         return None
     one = mat(weights[0])
-    made = {n: mm_gemm(mat(rows[:n]), one, rules) for n in set(even_rows(len(rows), len(weights)))}
+    made = {n: mm_gemm(mat(rows[:n]), one) for n in set(even_rows(len(rows), len(weights)))}
     return [gemm for n in even_rows(len(rows), len(weights)) if (gemm := made[n]) is not None]
 
 
 def _attention(record: Trace, rules: BlasRules) -> Any:
     """Stand in for scaled_dot_product_attention: a fused kernel asks BLAS for nothing, only its result matters."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
     sdpa = torch.nn.functional.scaled_dot_product_attention
 
     class Attention(TorchFunctionMode):
@@ -167,10 +162,6 @@ def _attention(record: Trace, rules: BlasRules) -> Any:
 
 
 def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
-    import torch
-
-    from rocm_guide.models.described import without_weights
-
     aten = torch.ops.aten
 
     def note(gemm: Gemm | None) -> None:
@@ -185,7 +176,7 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
         note(addmm_gemm(mat(bias), mat(a), mat(b), rules, beta=float(kwargs.get("beta", 1)), in_place=in_place))
 
     def mv(a: torch.Tensor, x: torch.Tensor) -> None:
-        gemm = mv_gemm(mat(a), mat(x), rules)
+        gemm = mv_gemm(mat(a), mat(x))
         note(gemm)
         if gemm is None:
             record.untunable["mv"] = record.untunable.get("mv", 0) + 1
@@ -213,7 +204,7 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
         note(scaled_mm_gemm(mat(a), mat(b), torch_type_name(out), rules, rowwise=rowwise, bias=with_bias))
 
     def grouped(args: Any) -> None:
-        products = expert_products(args[0], args[1], rules, mat)
+        products = expert_products(args[0], args[1], mat)
         if products is None:
             record.untunable["_grouped_mm"] = record.untunable.get("_grouped_mm", 0) + 1
             return
@@ -223,13 +214,13 @@ def _dispatcher(record: Trace, rules: BlasRules, where: list[str]) -> Any:
             record.assumed.append(ASSUMED)
 
     watched: dict[Any, Callable[[Any, Any], None]] = {
-        aten.mm: lambda a, k: note(mm_gemm(mat(a[0]), mat(a[1]), rules)),
+        aten.mm: lambda a, k: note(mm_gemm(mat(a[0]), mat(a[1]))),
         aten.addmm: addmm,
         aten.addmm_: lambda a, k: addmm(a, k, in_place=True),
         aten._addmm_activation: addmm,
-        aten.bmm: lambda a, k: note(bmm_gemm(mat(a[0]), mat(a[1]), rules)),
-        aten.baddbmm: lambda a, k: note(bmm_gemm(mat(a[1]), mat(a[2]), rules)),
-        aten.baddbmm_: lambda a, k: note(bmm_gemm(mat(a[1]), mat(a[2]), rules)),
+        aten.bmm: lambda a, k: note(bmm_gemm(mat(a[0]), mat(a[1]))),
+        aten.baddbmm: lambda a, k: note(bmm_gemm(mat(a[1]), mat(a[2]))),
+        aten.baddbmm_: lambda a, k: note(bmm_gemm(mat(a[1]), mat(a[2]))),
         aten._scaled_mm: scaled,
         getattr(aten, "_scaled_mm_v2", None): scaled_v2,  # torch.nn.functional.scaled_mm, since torch 2.10
         aten.mv: lambda a, k: mv(a[0], a[1]),

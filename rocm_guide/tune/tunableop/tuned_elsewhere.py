@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocm_guide.common.base import DoubledKey, GuideError, each_once, read_regular, shown
-from rocm_guide.tune.tunableop.files import LARGEST_FILE, parse_text
+from rocm_guide.common.base import DoubledKey, each_once, shown
+from rocm_guide.tune.tunableop.files import parse_text, read_plain
+from rocm_guide.tune.tunableop.gemm import TunableFileError
 
 __all__ = ["KINDS", "TunedElsewhere", "read_tuned"]
 
@@ -33,10 +34,6 @@ KINDS = {
     "aiter experts": "AITER's tuned experts",
 }
 _BIGGEST = 2**63 - 1
-
-
-class TunedFileError(GuideError):
-    """A file or line that its tuner would not have written; the message names the line and the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +69,16 @@ def read_tuned(path: str | os.PathLike[str]) -> TunedElsewhere:
     """Read a tuned file of any kind; which one it is, its name and first lines say.
 
     Raises:
-        TunedFileError: the file cannot be read, is of no known kind, or has a line that its tuner would not write.
+        TunableFileError: the file cannot be read, is of no known kind, or has a line that its tuner would not write.
     """
     name = Path(path).name
-    try:
-        text = read_regular(path, LARGEST_FILE).decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as e:
-        raise TunedFileError(f"{path}: byte {e.start} is not UTF-8 text; tuned files are plain text") from None
-    except OSError as e:
-        raise TunedFileError(f"{path}: cannot be read ({e.strerror or e}); give a file that a tuner wrote") from None
+    text = read_plain(path).removeprefix("\ufeff")
     if name.endswith(".json"):
         return _vllm(text, name)
     lines = [(i, line.strip()) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     for number, line in lines:
         if not line.isprintable() and "\t" not in line:
-            raise TunedFileError(f"{name}:{number}: {shown(line, 60)}: holds characters that cannot be printed")
+            raise TunableFileError(f"{name}:{number}: {shown(line, 60)}: holds characters that cannot be printed")
     head = [c.strip() for c in lines[0][1].split(",")] if lines else []
     if "transA" in head:
         return _hipblaslt(lines, name)
@@ -97,7 +89,7 @@ def read_tuned(path: str | os.PathLike[str]) -> TunedElsewhere:
     if any(_BENCH in line for _, line in lines):
         return _bench_log(lines, name)
     number, first = (lines[0][0], shown(lines[0][1], 60)) if lines else (1, "nothing")
-    raise TunedFileError(f"{name}:{number}: begins with {first}; known are {', '.join(KINDS.values())}")
+    raise TunableFileError(f"{name}:{number}: begins with {first}; known are {', '.join(KINDS.values())}")
 
 
 def _tunableop(text: str, name: str) -> TunedElsewhere:
@@ -119,7 +111,7 @@ def _whole(text: Any, what: str, where: str, least: int = 1) -> int:
     plain = str(text).strip()
     value = int(plain) if re.fullmatch(r"[0-9]{1,19}", plain) and not isinstance(text, bool) else -1
     if not least <= value <= _BIGGEST:
-        raise TunedFileError(f"{where}: {what}={shown(plain, 40)}: give a whole number, {least} or more")
+        raise TunableFileError(f"{where}: {what}={shown(plain, 40)}: give a whole number, {least} or more")
     return value
 
 
@@ -129,29 +121,29 @@ def _microseconds(text: str, what: str, where: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise TunedFileError(f"{where}: {what}={shown(text, 40)}: give microseconds, 0 or more")
+        raise TunableFileError(f"{where}: {what}={shown(text, 40)}: give microseconds, 0 or more")
     return value
 
 
 def _one_of(text: str, known: Iterable[str], what: str, where: str) -> str:
     if text not in known:
-        raise TunedFileError(f"{where}: {what}={shown(text, 40)}: known are {', '.join(known)}")
+        raise TunableFileError(f"{where}: {what}={shown(text, 40)}: known are {', '.join(known)}")
     return text
 
 
 def _header(line: str, needed: Iterable[str], where: str) -> list[str]:
     columns = [c.strip() for c in line.split(",")]
     if missing := [c for c in needed if c not in columns]:
-        raise TunedFileError(f"{where}: the header has no column {', '.join(missing)}; write what the tuner wrote")
+        raise TunableFileError(f"{where}: the header has no column {', '.join(missing)}; write what the tuner wrote")
     if twice := [c for c in columns if columns.count(c) > 1]:
-        raise TunedFileError(f"{where}: the header has the column {shown(twice[0], 40)} twice; take one out")
+        raise TunableFileError(f"{where}: the header has the column {shown(twice[0], 40)} twice; take one out")
     return columns
 
 
 def _cells(line: str, columns: list[str], where: str) -> dict[str, str]:
     cells = [c.strip() for c in line.split(",")]
     if len(cells) != len(columns):
-        raise TunedFileError(f"{where}: {len(cells)} columns where the header has {len(columns)}; mend the line")
+        raise TunableFileError(f"{where}: {len(cells)} columns where the header has {len(columns)}; mend the line")
     return dict(zip(columns, cells, strict=True))
 
 
@@ -234,7 +226,7 @@ def _bench_log(lines: list[tuple[int, str]], name: str) -> TunedElsewhere:
         where = f"{name}:{number}"
         cells = _bench_options(line.split(_BENCH, 1)[1].split(), where, found.problems)
         if missing := [f"{'-' * min(len(o), 2)}{o}" for o in _KEY if o not in cells]:
-            raise TunedFileError(f"{where}: the command has no {missing[0]}; the line is cut or of another tool")
+            raise TunableFileError(f"{where}: the command has no {missing[0]}; the line is cut or of another tool")
         index = _whole(cells.get("solution_index", "0"), "solution_index", where, 0)
         row = Row(number, _product(cells, where), f"solution {index}" if "solution_index" in cells else "its default")
         first = rows.setdefault((*row.key, row.choice), row)
@@ -253,13 +245,13 @@ def _bench_options(words: list[str], where: str, problems: list[str]) -> dict[st
         value = words[at + 1] if at + 1 < len(words) else ""
         takes = value and not re.match(r"--?[A-Za-z]", value)
         if not word.startswith("-"):
-            raise TunedFileError(f"{where}: {shown(word, 40)} where an option of hipblaslt-bench should stand")
+            raise TunableFileError(f"{where}: {shown(word, 40)} where an option of hipblaslt-bench should stand")
         if option in cells:
-            raise TunedFileError(f"{where}: {shown(word, 40)} stands twice; the line is two that ran together")
+            raise TunableFileError(f"{where}: {shown(word, 40)} stands twice; the line is two that ran together")
         if option in _FLAGS.split() and not takes:
             cells[option] = "1"
         elif not takes:
-            raise TunedFileError(f"{where}: {shown(word, 40)} has no value; the line is cut")
+            raise TunableFileError(f"{where}: {shown(word, 40)} has no value; the line is cut")
         else:
             cells[option] = value
             at += 1
@@ -286,17 +278,18 @@ def _vllm(text: str, name: str) -> TunedElsewhere:
     parts = _NAME.fullmatch(name)
     if parts is None:
         form = "E=…,N=…,device_name=…[,dtype=…][,block_shape=[…,…]].json"
-        raise TunedFileError(f"{name}: vLLM looks for {form}, exactly")
+        raise TunableFileError(f"{name}: vLLM looks for {form}, exactly")
     about: dict[str, Any] = {"E": int(parts[1]), "N": int(parts[2]), "device_name": parts[3], "dtype": parts[4]}
     about["block_shape"] = [int(parts[5]), int(parts[6])] if parts[5] else None
     try:
         data = json.loads(text, object_pairs_hook=each_once)
     except DoubledKey as e:
-        raise TunedFileError(f"{name}: {e}") from None
+        raise TunableFileError(f"{name}: {e}") from None
     except (ValueError, RecursionError) as e:
-        raise TunedFileError(f"{name}:{getattr(e, 'lineno', 1)}: is no JSON ({e!s:.60}); copy the file again") from None
+        line = getattr(e, "lineno", 1)
+        raise TunableFileError(f"{name}:{line}: is no JSON ({e!s:.60}); copy the file again") from None
     if not isinstance(data, dict) or not [k for k in data if k != "triton_version"]:
-        raise TunedFileError(f"{name}:1: holds {data!r:.40}; a file of tiles is an object: tokens and their tiles")
+        raise TunableFileError(f"{name}:1: holds {data!r:.40}; a file of tiles is an object: tokens and their tiles")
     found = TunedElsewhere("vllm experts", about=about)
     if data.pop("triton_version", None) is not None:
         found.about["triton_version"] = "given"
@@ -305,9 +298,10 @@ def _vllm(text: str, name: str) -> TunedElsewhere:
         where = f"{name}:{line}"
         _whole(tokens, "tokens", where)
         if not isinstance(tiles, dict):
-            raise TunedFileError(f"{where}: {shown(tokens, 20)}: {tiles!r:.40}: give the tiles, as an object")
+            raise TunableFileError(f"{where}: {shown(tokens, 20)}: {tiles!r:.40}: give the tiles, as an object")
         if missing := [n for n in (*_TILE, "GROUP_SIZE_M") if n not in tiles]:
-            raise TunedFileError(f"{where}: the tiles for {tokens} tokens have no {missing[0]}; vLLM's kernel needs it")
+            lacking = f"have no {missing[0]}; vLLM's kernel needs it"
+            raise TunableFileError(f"{where}: the tiles for {tokens} tokens {lacking}")
         for n, value in tiles.items():
             if n not in _TILES:
                 found.problems.append(f"{where}: {shown(n, 40)}={value!r:.40}: a number that is not known here")
@@ -315,12 +309,12 @@ def _vllm(text: str, name: str) -> TunedElsewhere:
             least, power = _TILES[n]
             size = _whole(value if type(value) is int else repr(value), n, where, least)
             if power and size & (size - 1):
-                raise TunedFileError(f"{where}: {n}={size}: Triton takes powers of two")
+                raise TunableFileError(f"{where}: {n}={size}: Triton takes powers of two")
         rest = [f"{n}={v}" for n, v in tiles.items() if n in ("SPLIT_K", "num_warps", "num_stages")]
         choice = " ".join(["x".join(str(tiles[n]) for n in _TILE), *rest])
         found.rows.append(Row(line, (int(tokens),), choice))
     if twice := [r for r in found.rows if [x.key for x in found.rows].count(r.key) > 1]:
-        raise TunedFileError(f"{name}:{twice[1].line}: {twice[1].key[0]} tokens stand twice; take one out")
+        raise TunableFileError(f"{name}:{twice[1].line}: {twice[1].key[0]} tokens stand twice; take one out")
     return found
 
 
@@ -350,13 +344,13 @@ def _aiter(lines: list[tuple[int, str]], name: str) -> TunedElsewhere:
     kind = "aiter experts" if "expert" in columns else "aiter gemm"
     key, variants, more = _CASES[kind]
     if "cu_num" not in columns and "us" not in columns:
-        raise TunedFileError(f"{where}: {shown(lines[0][1], 40)}: a list of what is to be tuned; it names no kernel")
+        raise TunableFileError(f"{where}: {shown(lines[0][1], 40)}: a list of what is to be tuned; it names no kernel")
     if batched := [c for c in ("B", "b") if c in columns]:
-        raise TunedFileError(f"{where}: column {batched[0]}: batched products of AITER are not read here")
+        raise TunableFileError(f"{where}: column {batched[0]}: batched products of AITER are not read here")
     names = ("kernelName1", "kernelName2") if kind == "aiter experts" else ("kernelName",)
     columns = _header(lines[0][1], ("cu_num", *key, "us", *names), where)
     if unknown := [c for c in columns if c not in (*key, *more)]:
-        raise TunedFileError(f"{where}: column {shown(unknown[0], 40)}: not one of AITER's that are known here")
+        raise TunableFileError(f"{where}: column {shown(unknown[0], 40)}: not one of AITER's that are known here")
     about = {"columns": columns, "variants": [c for c in variants if c in columns]}
     found = TunedElsewhere(kind, about=about)
     seen: dict[Any, int] = {}
@@ -367,12 +361,12 @@ def _aiter(lines: list[tuple[int, str]], name: str) -> TunedElsewhere:
         arch = cells.get("gfx", _OF_UNITS.get(units, ""))
         if not re.fullmatch(r"gfx[0-9a-f]{3,4}", arch):
             said = f"gfx={shown(arch, 40)}" if "gfx" in cells else f"cu_num={units}"
-            raise TunedFileError(f"{where}: {said}: no architecture such as gfx942 follows from it")
+            raise TunableFileError(f"{where}: {said}: no architecture such as gfx942 follows from it")
         product = (*(_whole(cells[c], c, where) for c in key), *(cells[c] for c in about["variants"]))
         if blank := [c for c in names if not cells[c] and c != "kernelName2"]:
-            raise TunedFileError(f"{where}: {blank[0]} is empty; the line names no kernel")
+            raise TunableFileError(f"{where}: {blank[0]} is empty; the line names no kernel")
         if "libtype" in cells and not re.fullmatch(r"[a-z_]+", cells["libtype"]):
-            raise TunedFileError(f"{where}: libtype={shown(cells['libtype'], 40)}: give a library, as asm or ck")
+            raise TunableFileError(f"{where}: libtype={shown(cells['libtype'], 40)}: give a library, as asm or ck")
         choice = " + ".join(cells[c] for c in names if cells[c])
         row = Row(number, product, choice, _microseconds(cells["us"], "us", where), (arch, units))
         _add(found, row, seen, name)

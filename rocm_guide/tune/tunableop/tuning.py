@@ -19,38 +19,30 @@ from rocm_guide.tune.tunableop.gemm import TYPES, Gemm
 __all__ = ["call_seconds", "share_out", "tune_file", "tuning_seconds"]
 
 
-def call_seconds(
-    g: Gemm,
-    *,
-    tflops: float | None = None,
-    bandwidth_tb_s: float | None = None,
-    efficiency: float = 0.5,
-    launch_us: float = 10.0,
-) -> float:
-    """Return an estimate of one call: max(FLOPs / peak, bytes / bandwidth) / efficiency + launch.
+def call_seconds(g: Gemm) -> float:
+    """Return an estimate of one call on an MI300X: max(FLOPs / peak, bytes / bandwidth) / 0.5 + 10 us of launch.
 
-    Without ``tflops`` and ``bandwidth_tb_s`` they are MI300X's dense bfloat16 peak and its memory bandwidth, from
-    :mod:`cdna.predict.specs`; half of either is a usual share to reach.
+    The peak is that of dense bfloat16; half of it, or of the memory's bandwidth, is a usual share to reach.
 
     >>> from rocm_guide.tune.tunableop.gemm import parse_gemm
     >>> f"{call_seconds(parse_gemm('GemmTunableOp_BFloat16_TN,tn_4096_1_4096_ld_4096_4096_4096')) * 1e6:.1f} us"
     '22.7 us'
     """
     machine = gpu_named("MI300X")
-    tflops = machine.peak_tflops("bf16") if tflops is None else tflops
-    bandwidth_tb_s = machine.bandwidth_tb_s if bandwidth_tb_s is None else bandwidth_tb_s
     moved = TYPES[g.dtypes[0]][2] * (g.batch or 1) * (g.m * g.k + g.k * g.n + g.m * g.n)
-    return max(g.flops / (tflops * 1e12), moved / (bandwidth_tb_s * 1e12)) / efficiency + launch_us * 1e-6
+    return max(g.flops / machine.peak_tflops("bf16"), moved / machine.bandwidth_tb_s) / 1e12 / 0.5 + 10e-6
 
 
-def tuning_seconds(
-    gemms: Iterable[Gemm], *, candidates: int = 1500, budget_ms: float = 30.0, iterations: int = 100, **machine: float
-) -> tuple[float, float]:
-    """Return the lowest and highest seconds that tuning these products takes; ``machine`` goes to :func:`call_seconds`.
+#: TunableOp's limits of one candidate: milliseconds and calls, whichever is less.
+BUDGET_MS, CALLS = 30, 100
+
+
+def tuning_seconds(gemms: Iterable[Gemm], *, candidates: int = 1500) -> tuple[float, float]:
+    """Return the lowest and highest seconds that tuning these products takes.
 
     Every candidate is called once and then 2 + 3 times; one that is 1.5x slower than the best so far stops there
-    (lowest). One that survives is called 2 + 10 and 2 times more, and then for ``iterations`` calls or ``budget_ms``
-    milliseconds, whichever is less (highest). The number of candidates is an assumption: TunableOp's own logs show
+    (lowest). One that survives is called 2 + 10 and 2 times more, and then for 100 calls or 30 milliseconds, whichever
+    is less (highest). The number of candidates is an assumption: TunableOp's own logs show
     1,068 and 4,454 for one float32 product on gfx90a.
     Source: PyTorch, aten/src/ATen/cuda/tunable/TunableOp.h; "Accelerating models on ROCm using PyTorch TunableOp".
 
@@ -61,9 +53,9 @@ def tuning_seconds(
     """
     low = high = 0.0
     for g in gemms:
-        call = call_seconds(g, **machine)
+        call = call_seconds(g)
         low += candidates * 6 * call
-        high += candidates * (6 + 12 + 2 + max(1, min(iterations, int(budget_ms * 1e-3 / call)))) * call
+        high += candidates * (6 + 12 + 2 + max(1, min(CALLS, int(BUDGET_MS * 1e-3 / call)))) * call
     return low, high
 
 
@@ -100,7 +92,7 @@ def visible_device(gpu: int, environment: Mapping[str, str]) -> str:
     return names[gpu] if gpu < len(names) else str(gpu)
 
 
-def _tune_part(gpu: int, untuned: str, results: str, budget_ms: int, iterations: int) -> None:
+def _tune_part(gpu: int, untuned: str, results: str, budget_ms: int) -> None:
     """Tune every product of one file on one GPU, in a process of its own. PyTorch appends each result once found."""
     # Both names, because PyTorch for ROCm answers to either; they must be set before the first call to the GPU.
     os.environ["HIP_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"] = visible_device(gpu, os.environ)
@@ -112,7 +104,7 @@ def _tune_part(gpu: int, untuned: str, results: str, budget_ms: int, iterations:
     tunable.tuning_enable(True)
     tunable.record_untuned_enable(False)
     tunable.set_max_tuning_duration(budget_ms)
-    tunable.set_max_tuning_iterations(iterations)
+    tunable.set_max_tuning_iterations(CALLS)
     tunable.set_filename(results)
     tunable.tune_gemm_in_file(untuned)
     if hasattr(tunable, "write_file"):
@@ -132,10 +124,9 @@ def tune_file(
     results: str | os.PathLike[str],
     *,
     gpus: int = 1,
-    budget_ms: int = 30,
-    iterations: int = 100,
+    budget_ms: int = BUDGET_MS,
     validators: Mapping[str, str] | None = None,
-    worker: Callable[[int, str, str, int, int], Any] = _tune_part,
+    worker: Callable[[int, str, str, int], Any] = _tune_part,
     progress: Callable[[int, int], None] | None = None,
 ) -> TuningFile:
     """Tune what ``untuned`` lists and ``results`` does not hold yet; returns all results, which are in the file too.
@@ -168,7 +159,7 @@ def tune_file(
             continue
         listed = results.with_name(f"{results.stem}.gpu{gpu}.untuned.csv")
         write_file(listed, part)
-        args = (gpu, str(listed), str(part_files[gpu]), budget_ms, iterations)
+        args = (gpu, str(listed), str(part_files[gpu]), budget_ms)
         process = context.Process(target=worker, args=args)
         process.start()
         processes.append(process)

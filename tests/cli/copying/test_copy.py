@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rocm_guide.cli.copying.scan import names_used, public_helpers, toolkit_folder
-from rocm_guide.cli.copying.writer import CopyError, copy_source, find_helper
+from rocm_guide.cli.copying.writer import copy_source, find_helper
 from rocm_guide.cli.main import app
 from rocm_guide.common.base import GuideError, package_folder
 
@@ -327,7 +327,7 @@ def test_one_name_for_two_things_is_refused(tmp_path, package):
             "def top(): return time.time(), one()\n",
         }
     )
-    with pytest.raises(CopyError, match=r"time: stands for both '.*import time'; rename"):
+    with pytest.raises(GuideError, match=r"time: stands for both '.*import time'; rename"):
         copy_source("high.top", root)
 
 
@@ -360,7 +360,7 @@ def test_local_names_do_not_pull_in_helpers():
     ],
 )
 def test_unknown_helpers_are_one_line(name):
-    with pytest.raises(CopyError) as caught:
+    with pytest.raises(GuideError) as caught:
         copy_source(name)
     assert "\n" not in str(caught.value)
 
@@ -386,7 +386,7 @@ def test_faces_and_old_names_lead_to_the_helper(name, home):
 
 def test_an_old_name_that_two_helpers_could_mean_lists_them(package):
     root = package(dict.fromkeys(("left", "right"), "__all__ = ['f']\ndef f(): return 1\n"))
-    with pytest.raises(CopyError, match=r"old\.f: no public helper .* did you mean left\.f, right\.f\?"):
+    with pytest.raises(GuideError, match=r"old\.f: no public helper .* did you mean left\.f, right\.f\?"):
         copy_source("old.f", root)
 
 
@@ -414,7 +414,7 @@ def test_what_stands_on_much_of_the_course_says_how_to_import_it():
 
 
 def test_a_near_miss_is_suggested():
-    with pytest.raises(CopyError, match=r"did you mean common\.plots\.bars"):
+    with pytest.raises(GuideError, match=r"did you mean common\.plots\.bars"):
         copy_source("common.plots.bar")
 
 

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rocm_guide.tune.attention.in_transformers import AttentionError, register_attention, transformers_attention
+from rocm_guide.common.base import GuideError
+from rocm_guide.tune.attention.in_transformers import register_attention, transformers_attention
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 STEPS = 4 if INTERPRETED else 50
@@ -155,7 +156,7 @@ def test_tensors_as_models_make_them(device, queries):
 def test_refusals():
     x = torch.zeros(1, 2, 4, 16)
     module = SimpleNamespace(is_causal=True)
-    with pytest.raises(AttentionError, match="softcap"):
+    with pytest.raises(GuideError, match="softcap"):
         transformers_attention(module, x, x, x, None, softcap=30.0)
-    with pytest.raises(AttentionError, match="head sizes 16 and 8"):
+    with pytest.raises(GuideError, match="head sizes 16 and 8"):
         transformers_attention(module, x, x, x[..., :8], None)

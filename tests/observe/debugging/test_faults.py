@@ -431,8 +431,8 @@ def test_children_see_the_environment():
 
 
 def test_agent_options():
-    env = hunt_environment(agent="/opt/x.so", save_code="co", all_waves=True, precise=True, output="o.txt")
-    assert env["ROCM_DEBUG_AGENT_OPTIONS"] == "--all --save-code-objects=co --precise-memory --output=o.txt"
+    env = hunt_environment(agent="/opt/x.so", save_code="co", all_waves=True, precise=True)
+    assert env["ROCM_DEBUG_AGENT_OPTIONS"] == "--all --save-code-objects=co --precise-memory"
     with pytest.raises(GuideError, match="name its library too, agent="):
         hunt_environment(all_waves=True)
     with pytest.raises(GuideError, match="spaces"):

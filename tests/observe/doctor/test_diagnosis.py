@@ -9,14 +9,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import typer
 from packaging.requirements import Requirement
 
 from cdna.checks import Check
+from rocm_guide.cli.doctor import report
 from rocm_guide.common.base import cache_folder
 from rocm_guide.observe.doctor import diagnosis as doctor
 from rocm_guide.observe.doctor import software as doctor_machine
 from rocm_guide.observe.doctor import software as doctor_probes
-from rocm_guide.observe.doctor.diagnosis import PreflightError, checks_as_dict, diagnose, libraries, preflight
+from rocm_guide.observe.doctor.diagnosis import PreflightError, diagnose, libraries, preflight
 from rocm_guide.observe.doctor.software import (
     check_accelerator,
     check_cache,
@@ -191,10 +193,14 @@ def test_the_isolated_question_agrees():
     assert check_accelerator(isolated=True) == check_accelerator(isolated=False)
 
 
-def test_report_carries_the_worst():
-    checks = [Check("OK", "a", "b"), Check("FAIL", "c", "d", "e"), Check("WARN", "f", "g")]
-    assert checks_as_dict(checks)["status"] == "FAIL" and checks_as_dict([])["status"] == "OK"
-    assert json.loads(json.dumps(checks_as_dict(checks)))["checks"][1]["fix"] == "e"
+@pytest.mark.parametrize(("count", "worst", "code"), [(1, "OK", 0), (2, "WARN", 0), (3, "FAIL", 1)])
+def test_report_carries_the_worst(capsys, count, worst, code):
+    checks = [Check("OK", "a", "b"), Check("WARN", "f", "g", "e"), Check("FAIL", "c", "d")][:count]
+    with pytest.raises(typer.Exit) as left:
+        report(checks, True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["status"], left.value.exit_code, len(found["checks"])) == (worst, code, count)
+    assert count < 2 or found["checks"][1] == {"status": "WARN", "name": "f", "found": "g", "fix": "e"}
 
 
 def test_every_library_of_the_course_is_pinned():

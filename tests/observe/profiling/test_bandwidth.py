@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from cdna.predict.specs import GPUS
+from rocm_guide.common.base import GuideError
 from rocm_guide.common.drawn_gpus import draw_compute_unit, draw_gpu, draw_owners, draw_wave
 from rocm_guide.observe.profiling import bandwidth
-from rocm_guide.observe.profiling.bandwidth import BandwidthError, measure_bandwidth
+from rocm_guide.observe.profiling.bandwidth import measure_bandwidth
 
 
 def test_bytes_and_rates():
@@ -37,7 +38,7 @@ def test_streams_compute_what_they_say():
     ],
 )
 def test_bad_input_is_named(bad):
-    with pytest.raises(BandwidthError, match="="):
+    with pytest.raises(GuideError, match="="):
         bad()
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rocm_guide.common.base import GuideError
 from rocm_guide.tune.attention.backends import Backend, attention_backends, compare_backends
-from rocm_guide.tune.attention.in_transformers import AttentionError
 
 
 def test_every_backend_says_why():
@@ -38,15 +38,15 @@ def test_flash_attention_flavour(monkeypatch, enabled, tried):
 
 
 def test_compare_checks_before_it_times(monkeypatch):
-    from rocm_guide.kernels import attention as kernels
+    from rocm_guide.tune.attention import backends as module
 
-    inner, shapes = kernels.reference_attention, []
+    inner, shapes = module.reference_attention, []
 
     def noted(q, *rest, **options):
         shapes.append(tuple(q.shape))
         return inner(q, *rest, **options)
 
-    monkeypatch.setattr(kernels, "reference_attention", noted)
+    monkeypatch.setattr(module, "reference_attention", noted)
     x = torch.randn(3, 4, 33, 16)
     wrong = Backend("wrong", lambda q, k, v, causal: q * 0, "")
     rows = compare_backends(x, x[:, :2], x[:, :2], backends=[*attention_backends("cpu"), wrong], runs=2)
@@ -58,5 +58,5 @@ def test_compare_checks_before_it_times(monkeypatch):
 
 def test_compare_without_backends():
     x = torch.randn(1, 1, 2, 16)
-    with pytest.raises(AttentionError, match="no attention implementation"):
+    with pytest.raises(GuideError, match="no attention implementation"):
         compare_backends(x, x, x, backends=[Backend("none", None, "")])

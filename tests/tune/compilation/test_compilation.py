@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.tune.compilation.decoder import Decoder, count_compilation, decode_speed
-from rocm_guide.tune.compilation.divergence import first_divergence
+from rocm_guide.tune.compilation.decoder import Decoder, count_compilation, decode_speed, first_divergence
 from rocm_guide.tune.compilation.inductor import InductorKernel, extract_kernels, inductor_code, inspect_kernels
 from rocm_guide.tune.compilation.knobs import KNOBS, Knob, knob_table, measure_knobs
 

@@ -20,7 +20,7 @@ SAMPLES = Path(__file__).parents[2] / "samples" / "tunableop"
 LINES = [f"GemmTunableOp_Half_TN,tn_{n}_8_64_ld_64_64_{n}" for n in range(8, 120, 8)]
 
 
-def fake_worker(gpu, untuned, results, budget_ms, iterations):
+def fake_worker(gpu, untuned, results, budget_ms):
     """Stands for PyTorch's tuner: appends one result line after the other."""
     with open(results, "a") as out:
         out.write("Validator,PT_VERSION,2.11.0\n")
@@ -29,7 +29,7 @@ def fake_worker(gpu, untuned, results, budget_ms, iterations):
             out.flush()
 
 
-def dying_worker(gpu, untuned, results, budget_ms, iterations):
+def dying_worker(gpu, untuned, results, budget_ms):
     """Dies after three products, in the middle of the fourth line."""
     with open(results, "a") as out:
         out.write("Validator,PT_VERSION,2.11.0\n")

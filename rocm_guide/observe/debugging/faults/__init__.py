@@ -1,17 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A GPU memory fault, from the debug agent's report to the lane that caused it.
 
-In reading order:
-
-- ``agent_log``: Read the report of the ROCm debug agent: which kernel faulted, at which instruction, with what in its
-  registers.
-- ``dmesg``: Read the other places where a fault leaves a trace: the kernel log (dmesg) and what the ROCm runtime
-  prints.
-- ``code_objects``: From the URI in a fault report to the machine code: find the code object, disassemble it, mark the
-  instruction.
-- ``verdict``: The short answer to a long report: which kernel, which instruction, which lanes, which addresses.
-- ``hunting_env``: The environment for hunting a memory fault: kernels one at a time, no allocator that hides a stray
-  access.
+In reading order: ``agent_log`` (the report), ``dmesg`` (the kernel log, and what the runtime prints), ``code_objects``
+(from a URI to the instruction), ``verdict`` (the short answer), ``hunting_env`` (variables under which a fault shows
+where it is).
 """
 
 from typing import TYPE_CHECKING

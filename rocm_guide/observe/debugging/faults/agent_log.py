@@ -297,7 +297,17 @@ def read_report(path: str | os.PathLike[str]) -> AgentReport:
     Raises:
         FaultError: missing, or not a report.
     """
+    return parse_report(read_lines(path), str(path))
+
+
+def read_lines(path: str | os.PathLike[str]) -> list[str]:
+    """Return the lines of a report or a log.
+
+    Raises:
+        FaultError: it cannot be read.
+    """
     try:
-        return parse_report(read_regular(path, LARGEST_TEXT).decode("utf-8", "replace").split("\n"), str(path))
+        return read_regular(path, LARGEST_TEXT).decode("utf-8", "replace").split("\n")
     except OSError as e:
-        raise FaultError(f"{path}: cannot be read ({e.strerror or e}); check the path") from e
+        fix = "check the path; a kernel log is to be had by sudo dmesg > dmesg.txt"
+        raise FaultError(f"{path}: cannot be read ({e.strerror or e}); {fix}") from e

@@ -140,16 +140,15 @@ def _elf(source: Path, offset: int, size: int, memory: bool = False) -> bytes:
     return data
 
 
-def find_objdump(arch: str = "gfx942") -> str | None:
-    """Return the path of an llvm-objdump that knows ``arch``, or None. ROCm's own comes first, then the newest on PATH.
-
-    gfx942 needs LLVM 17 or newer (Debian and Ubuntu: ``apt install llvm-19``).
+def find_objdump() -> str | None:
+    """Return the path of an llvm-objdump that knows gfx942 (LLVM 17 or newer; Debian and Ubuntu: ``apt install
+    llvm-19``), or None. ROCm's own comes first, then the newest on PATH.
     """
     names = ["/opt/rocm/llvm/bin/llvm-objdump", *(f"llvm-objdump-{n}" for n in range(30, 16, -1)), "llvm-objdump"]
     for path in filter(None, map(shutil.which, names)):
         probe = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
         version = re.search(r"LLVM version (\d+)", probe)
-        if "amdgcn" in probe and (arch != "gfx942" or not version or int(version[1]) >= 17):
+        if "amdgcn" in probe and (not version or int(version[1]) >= 17):
             return path
     return None
 
@@ -188,22 +187,18 @@ def printed_listing(uri: str, folder: str | os.PathLike[str]) -> str | None:
         raise FaultError(f"{file}: cannot be read ({e.strerror}); check the path") from e
 
 
-def disassemble(
-    code: bytes, *, pc: int | None = None, objdump: str | None = None, printed: str | None = None
-) -> Listing:
+def disassemble(code: bytes, *, pc: int | None = None, printed: str | None = None) -> Listing:
     """Disassemble a code object and mark the instruction at ``pc``.
 
     Args:
         code: an ELF file, as :func:`extract_code` returns it; empty when there is only ``printed``.
         pc: the address inside the file: the wave's program counter minus the start of "loaded at".
-        objdump: an llvm-objdump; found by :func:`find_objdump` when not given.
         printed: what an llvm-objdump of another machine printed of this file; read where this one has none.
 
     Raises:
         FaultError: no llvm-objdump, or it cannot read the file, or ``pc`` is not the start of an instruction.
     """
-    if code or printed is None:
-        objdump = objdump or find_objdump()
+    objdump = find_objdump() if code or printed is None else None
     if objdump is not None:
         printed, said = _run_objdump(objdump, code)
     elif printed is None:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rocm_guide.common.base import read_regular, shown
-from rocm_guide.observe.debugging.faults.agent_log import LARGEST_TEXT, FaultError
+from rocm_guide.common.base import shown
+from rocm_guide.observe.debugging.faults.agent_log import read_lines
 
 __all__ = ["LogFault", "read_log", "scan_log"]
 
@@ -217,7 +217,8 @@ class _Scan:
     # ---- the driver
 
     def driver(self, number: int, text: str) -> None:
-        body = text[_end(_BEFORE.match(text)) :]
+        before = _BEFORE.match(text)
+        body = text[before.end() if before else 0 :]
         stuck = _STUCK.match(body)
         if text == self.before or not (stuck or _DRIVER.match(body)):
             return
@@ -307,10 +308,6 @@ def _device(text: str) -> str:
     return found[1].lower() if found else ""
 
 
-def _end(found: re.Match[str] | None) -> int:
-    return found.end() if found else 0
-
-
 def scan_log(lines: Iterable[str]) -> list[LogFault]:
     """Find the faults in a log; lines that belong to a fault are folded into it, by device and process.
 
@@ -345,7 +342,4 @@ def read_log(path: str | os.PathLike[str]) -> list[LogFault]:
     Raises:
         FaultError: the file cannot be read.
     """
-    try:
-        return scan_log(read_regular(path, LARGEST_TEXT).decode("utf-8", "replace").split("\n"))
-    except OSError as e:
-        raise FaultError(f"{path}: cannot be read ({e.strerror or e}); try sudo dmesg > dmesg.txt") from e
+    return scan_log(read_lines(path))

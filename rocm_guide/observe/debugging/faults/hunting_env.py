@@ -9,9 +9,11 @@ in a neighbour instead of outside the mapped memory. Both can be switched off, a
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from unittest import mock
 
 from rocm_guide.common.base import GuideError
 
@@ -37,7 +39,6 @@ def hunt_environment(
     save_code: str | os.PathLike[str] | None = None,
     all_waves: bool = False,
     precise: bool = False,
-    output: str | os.PathLike[str] | None = None,
 ) -> dict[str, str]:
     """Return the variables to set for a hunt.
 
@@ -46,7 +47,6 @@ def hunt_environment(
         save_code: a folder for the code objects of kernels that were compiled at run time.
         all_waves: report all waves, not only those that faulted.
         precise: report the very instruction that faulted (slower; not on every GPU).
-        output: a file for the report instead of standard error.
 
     Raises:
         GuideError: an option of the agent without the agent, or a path with a space, which the agent cannot take.
@@ -63,13 +63,10 @@ def hunt_environment(
         options.append(f"--save-code-objects={os.fspath(save_code)}")
     if precise:
         options.append("--precise-memory")
-    if output is not None:
-        options.append(f"--output={os.fspath(output)}")
     if options and agent is None:
         raise GuideError(f"{' '.join(options)}: options of the debug agent; name its library too, agent={AGENT}")
-    for path in (save_code, output):
-        if path is not None and any(c.isspace() for c in os.fspath(path)):
-            raise GuideError(f"{os.fspath(path)!r}: the agent splits its options at spaces; choose a path without")
+    if save_code is not None and any(c.isspace() for c in os.fspath(save_code)):
+        raise GuideError(f"{os.fspath(save_code)!r}: the agent splits its options at spaces; choose a path without")
     if agent is not None:
         found["HSA_TOOLS_LIB"] = os.fspath(agent)
         if options:
@@ -79,7 +76,7 @@ def hunt_environment(
 
 @contextmanager
 def hunting(*, for_children: bool = False) -> Iterator[dict[str, str]]:
-    """Set the hunt's variables while the block runs and put back exactly what was there before, also after an error.
+    """Set the hunt's variables while the block runs and put back what was there before, also after an error.
 
     The runtime reads them when it starts: enter the block before anything touches the GPU, or start the program as a
     subprocess inside the block and pass ``for_children=True``.
@@ -98,16 +95,8 @@ def hunting(*, for_children: bool = False) -> Iterator[dict[str, str]]:
     torch = sys.modules.get("torch")
     if not for_children and torch is not None and torch.cuda.is_initialized():
         raise GuideError("the GPU runtime has started and read its variables; use a new process, or for_children=True")
-    before = {name: os.environ.get(name) for name in found}
-    os.environ.update(found)
-    try:
+    with mock.patch.dict(os.environ, found):
         yield found
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def shell_lines(variables: Mapping[str, str], *, undo: bool = False) -> str:
@@ -118,8 +107,6 @@ def shell_lines(variables: Mapping[str, str], *, undo: bool = False) -> str:
     >>> print(shell_lines({"AMD_SERIALIZE_KERNEL": "3"}, undo=True))
     unset AMD_SERIALIZE_KERNEL
     """
-    import shlex
-
     if undo:
         return "\n".join(f"unset {name}" for name in variables)
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())

@@ -1,11 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Wrong results: the first layer that differs, the first NaN.
-
-In reading order:
-
-- ``compare``: Find the module that makes a model wrong: compare with a version that is right, module by module.
-- ``nans``: Find where a NaN or an infinity is born, in the forward or in the backward pass.
-"""
+"""Wrong results: ``compare`` finds the first layer that differs, ``nans`` the first NaN."""
 
 from typing import TYPE_CHECKING
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from rocm_guide.common.base import GuideError
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["first_difference"]
 
@@ -37,8 +36,6 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     >>> [tuple(t.shape) for t in tensors_of({"a": torch.ones(2), "b": (None, [torch.ones(3)])})]
     [(2,), (3,)]
     """
-    import torch
-
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, Mapping):
@@ -48,24 +45,22 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     return []
 
 
-def copy_tensors(value: Any) -> Any:
-    """Return a copy of the tensors in a value, so that later changes in place do not reach it; the rest as it is."""
-    import torch
-
+def copy_tensors(value: Any, device: Any = None) -> Any:
+    """Return a copy of the tensors in a value, so that later changes in place do not reach it, on ``device`` if one is
+    given; the rest as it is.
+    """
     if isinstance(value, torch.Tensor):
-        return value.detach().clone()
+        return value.detach().clone().to(device or value.device)
     if isinstance(value, Mapping):
-        return {k: copy_tensors(v) for k, v in value.items()}
+        return {k: copy_tensors(v, device) for k, v in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(copy_tensors(v) for v in value))
+        return type(value)(*(copy_tensors(v, device) for v in value))
     if isinstance(value, (list, tuple)):
-        return type(value)(copy_tensors(v) for v in value)
+        return type(value)(copy_tensors(v, device) for v in value)
     return value
 
 
 def _run(model: Any, inputs: Mapping[str, Any] | Sequence[Any]) -> Any:
-    import torch
-
     dropout = [
         n for n, m in model.named_modules() if m.training and getattr(m, "p", 0) and "Dropout" in type(m).__name__
     ]
@@ -234,8 +229,6 @@ def first_difference(
     >>> found.path, found.kind, found.parameters
     ('0', 'value', {'weight': '1 of 16 values differ'})
     """
-    import torch
-
     calls = capture_calls(reference, inputs)
     theirs = dict(reference.named_modules())
     ours = dict(suspect.named_modules())
@@ -248,7 +241,7 @@ def first_difference(
         module = ours[call.path]
         try:
             with torch.no_grad():
-                output = module(*_move(copy_tensors(call.args), device), **_move(copy_tensors(call.kwargs), device))
+                output = module(*copy_tensors(call.args, device), **copy_tensors(call.kwargs, device))
         except Exception as e:  # noqa: BLE001 - whatever the module raises is the finding
             found: tuple[str, float, float, str] | None = "error", float("inf"), 0.0, f"raises {type(e).__name__}: {e}"
         else:
@@ -258,17 +251,3 @@ def first_difference(
             changed = _parameters(theirs[call.path], module)
             return Difference(call.path, type(module).__name__, kind, relative, allowed, detail, changed, checked)
     return None
-
-
-def _move(value: Any, device: Any) -> Any:
-    import torch
-
-    if device is None:
-        return value
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, Mapping):
-        return {k: _move(v, device) for k, v in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_move(v, device) for v in value)
-    return value

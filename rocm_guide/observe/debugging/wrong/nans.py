@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from rocm_guide.observe.debugging.wrong.compare import tensors_of
 
 __all__ = ["nan_origin"]
@@ -65,8 +67,6 @@ def nan_origin(
     >>> print(nan_origin(net, [torch.ones(1, 2)]))
     0 (Linear), parameter: 4 of the 4 values of weight are not finite
     """
-    import torch
-
     found: list[NanOrigin] = []
     passed: list[str] = []  # layers that the backward pass has left behind
     hooks: list[Any] = []

@@ -1,12 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The files that AMD's profilers write, rocprofv3's CSV and databases among them, and counters.
-
-In reading order:
-
-- ``reader``: Read the file of any AMD profiler: one door for CSV, databases and the folders of rocprof-compute.
-- ``rocprof_csv``: Read what AMD's kernel profilers write: rocprofv3, rocprofv2 and the old rocprof as CSV,
-  rocprof-compute's tables.
-- ``counters``: The meaning of an AMD Instinct GPU's hardware counters, and where a kernel lies under the roofline.
+"""The files of AMD's profilers: ``reader`` opens any of them, ``rocprof_csv`` reads four generations of CSV,
+``counters`` says what hardware counters mean.
 """
 
 from typing import TYPE_CHECKING

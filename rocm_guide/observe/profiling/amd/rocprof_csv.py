@@ -31,7 +31,7 @@ class Row:
 
     >>> row = Row("run.csv", 2, {"Calls": "3", "Name": "gemm"})
     >>> row.number(("Count", "Calls")), row.first(("Kernel_Name", "Name"))
-    (3.0, 'gemm')
+    (3, 'gemm')
     """
 
     def __init__(self, file: str, line: int, cells: dict[str, str]) -> None:
@@ -42,12 +42,15 @@ class Row:
         return next((self.cells[name] for name in names if name in self.cells), None)
 
     def number(self, names: tuple[str, ...], default: float | None = None) -> float:
-        """Return that cell as a number; ``default`` when there is none."""
+        """Return that cell as a number, a whole one exactly; ``default`` when there is none."""
         text = self.first(names)
         if text is None or text == "":
             if default is not None:
                 return default
             raise TraceError(f"{self.file}, line {self.line}: no value for {names[0]}; the file is cut short or edited")
+        # Timestamps have 16 digits and more: a float would round them.
+        if text.isascii() and text.strip().isdigit() and len(text) < 30:
+            return int(text)
         try:
             value = float(text)
         except ValueError:
@@ -60,12 +63,6 @@ class Row:
         """Return that cell as an integer, None when there is none."""
         text = self.first(names)
         return None if text in (None, "") else int(self.number(names))
-
-    def nanoseconds(self, names: tuple[str, ...]) -> int:
-        """Return that cell as an exact integer."""
-        # Timestamps have 16 digits and more: a float would round them.
-        text = (self.first(names) or "").strip()
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 30 else int(self.number(names))
 
     def product(self, whole: tuple[str, ...], kind: str) -> int | None:
         """Return a size given whole, or as the product of its X, Y and Z columns."""
@@ -195,7 +192,7 @@ def _dispatch(row: Row, counters: bool, timed: bool = True) -> Dispatch:
         raise TraceError(f"{row.file}, line {row.line}: no kernel name; the file is cut short or edited")
     found = Dispatch(name, None, None, row.first(_AGENT) or "")
     if timed:
-        start, end = row.nanoseconds(_START), row.nanoseconds(_END)
+        start, end = int(row.number(_START)), int(row.number(_END))
         if end < start:
             raise TraceError(f"{row.file}, line {row.line}: {name[:40]!r} ends {start - end} ns before it starts")
         found.start_ns, found.duration_ns = start, end - start

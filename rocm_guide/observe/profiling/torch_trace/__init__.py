@@ -1,14 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Traces of torch.profiler: record, read, sum up, compare.
 
-In reading order:
-
-- ``recording``: Record a trace of any step, with the place of every module written into it.
-- ``events``: Read a trace of any size, one event at a time, without ever holding the file.
-- ``timeline``: The few numbers per event that a summary needs, kept in columns of machine numbers.
-- ``slices``: The part of a transformer that a kernel belongs to.
-- ``attribution``: From a timeline to answers: what ran, for which part of the model, and why the device stood still.
-- ``summary``: Summarise a torch.profiler trace, compare two of them.
+In reading order: ``recording``, ``events`` (one at a time), ``timeline`` (in columns), ``slices`` (parts of a model),
+``attribution`` (which kernel belongs to which), ``summary``.
 """
 
 from typing import TYPE_CHECKING

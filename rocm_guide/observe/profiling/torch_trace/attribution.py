@@ -24,6 +24,8 @@ __all__ = []
 #: How :func:`~rocm_guide.observe.profiling.torch_trace.recording.mark_modules` names its ranges: prefix, place, path,
 #: joined by "::".
 MARK = "slice"
+#: Idle stretches that are kept.
+MOST_GAPS = 10
 
 
 def in_order(keys: Sequence[float], last: Sequence[float] | None = None) -> Sequence[int]:
@@ -289,12 +291,12 @@ def each_device(line: Timeline) -> list[tuple[str, int, float, float]]:
     return sorted(found)
 
 
-def idle_gaps(line: Timeline, most: int = 10) -> tuple[float, float, float, list[Gap]]:
+def idle_gaps(line: Timeline) -> tuple[float, float, float, list[Gap]]:
     """Return the span of the device's work, its busy time over all streams together, and the gaps between.
 
     Returns:
-        (span, busy, launch, gaps), microseconds; launch is the sum of all gaps with that cause, and gaps are the
-        ``most`` longest, the longest first.
+        (span, busy, launch, gaps), microseconds; launch is the sum of all gaps with that cause, and gaps are the ten
+        longest, the longest first.
     """
     columns = line.device if len(line.device) else line.ops
     host = not len(line.device)
@@ -311,10 +313,10 @@ def idle_gaps(line: Timeline, most: int = 10) -> tuple[float, float, float, list
             late = call != NONE and line.launches.start[call] >= until
             cause = "host" if host else "launch" if late else "wait"
             launch += (start - until) if cause == "launch" else 0.0
-            rank = start - until, -n
-            if len(longest) < most or rank > longest[0][:2]:
-                gap = Gap(until, start - until, cause, line.names[columns.name[i]])
-                (heapq.heappush if len(longest) < most else heapq.heapreplace)(longest, (*rank, gap))
+            gap = Gap(until, start - until, cause, line.names[columns.name[i]])
+            heapq.heappush(longest, (start - until, -n, gap))
+            if len(longest) > MOST_GAPS:
+                heapq.heappop(longest)
             until = start
         if end > until:
             busy += end - until

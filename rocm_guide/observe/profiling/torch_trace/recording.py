@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import torch
+from torch.autograd import profiler
+from torch.profiler import profile, schedule
+
 from rocm_guide.common.base import GuideError, whole_file
 from rocm_guide.observe.profiling.torch_trace.attribution import MARK
 from rocm_guide.observe.profiling.torch_trace.slices import module_slices
@@ -31,7 +35,6 @@ def only_profiler(what: str) -> Iterator[None]:
     Raises:
         NestedProfilerError: at the place in the program that starts the second one.
     """
-    from torch.autograd import profiler
 
     def refuse(*_: Any, **__: Any) -> None:
         raise NestedProfilerError(
@@ -54,8 +57,6 @@ def mark_modules(model: Any) -> Iterator[None]:
     removed at the end, also after an error. It costs a few microseconds per module, so record for slices with it and
     time without it.
     """
-    import torch
-
     places = module_slices(model)
     open_ranges: list[Any] = []
     hooks: list[Any] = []
@@ -92,8 +93,6 @@ def record(
     model: Any = None,
     steps: int = 3,
     warmup: int = 2,
-    shapes: bool = False,
-    stacks: bool = False,
 ) -> Path:
     """Profile a step and write a trace that https://ui.perfetto.dev opens.
 
@@ -104,8 +103,6 @@ def record(
             :func:`~rocm_guide.observe.profiling.torch_trace.summary.summarize` knows every slice, backward included.
         steps: recorded steps. Three are enough for the slices; a trace grows by megabytes with each.
         warmup: steps before recording, at least one: the first pays for compilation, caches and autotuning.
-        shapes: record the shapes of the operators' inputs.
-        stacks: record Python stacks (slow, large).
 
     Raises:
         GuideError: ``steps`` or ``warmup`` is less than 1.
@@ -123,35 +120,22 @@ def record(
     """
     if steps < 1 or warmup < 1:
         raise GuideError(f"steps={steps}, warmup={warmup}: both are at least 1, for example steps=3, warmup=2")
-    import torch
-    from torch.profiler import ProfilerActivity, profile, schedule
-
-    activities = [ProfilerActivity.CPU]
-    if torch.cuda.is_available():  # also true on ROCm, where CUDA means HIP
-        activities.append(ProfilerActivity.CUDA)
-
-    def run(part: Path) -> None:
+    # The profiler's own start-up falls into its warm-up step, which is not recorded.
+    plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
+    with mark_modules(model) if model is not None else nullcontext(), _quiet(), whole_file(path) as part:
         for _ in range(warmup):
             step()
-        # The profiler's own start-up falls into its warm-up step, which is not recorded.
-        plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
         with profile(
-            activities=activities,
             schedule=plan,
-            record_shapes=shapes,
-            with_stack=stacks,
             acc_events=True,  # there is one cycle; without it torch warns that events of earlier cycles are lost
             on_trace_ready=lambda found: found.export_chrome_trace(str(part)),
-        ) as profiler:
+        ) as recorded:
             for i in range(steps + 1):
                 step()
                 # Only at the two ends: waiting after every step would add gaps that the program itself does not have.
                 if i in (0, steps) and torch.cuda.is_available():
                     torch.cuda.synchronize()
-                profiler.step()
-
-    with mark_modules(model) if model is not None else nullcontext(), _quiet(), whole_file(path) as part:
-        run(part)
+                recorded.step()
     return Path(path)
 
 
@@ -166,14 +150,10 @@ def record_block(path: str | os.PathLike[str]) -> Iterator[None]:
     ...     (Path(folder) / "t.json").stat().st_size > 0
     True
     """
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
-    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])
     failure = None
     # Opened first: a folder that cannot be written is said before the block runs, not after.
     with _quiet(), whole_file(path) as part:
-        found = profile(activities=activities, acc_events=True)  # one cycle; torch 2.11 warns without
+        found = profile(acc_events=True)  # one cycle; torch 2.11 warns without
         try:
             with found:
                 yield
@@ -186,13 +166,6 @@ def record_block(path: str | os.PathLike[str]) -> Iterator[None]:
         raise failure
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Kineto's own start and stop messages (torch 2.13) out of the reader's output."""
-    before = os.environ.get("KINETO_LOG_LEVEL")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["KINETO_LOG_LEVEL"]
+def _quiet() -> Any:
+    """Return a context that keeps Kineto's own start and stop messages (torch 2.13) out of the reader's output."""
+    return mock.patch.dict(os.environ, {"KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "6")})
