@@ -155,7 +155,7 @@ class FakeGpu:
     def __init__(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-        monkeypatch.setattr("rocm_guide.common.device.time_call", self.time_call)
+        monkeypatch.setattr(grading, "time_call", self.time_call)
         monkeypatch.setattr(grading, "_CACHES", 4)
 
     @staticmethod
