@@ -196,6 +196,9 @@ def time_call(
     if runs < 1 or warmup < 0:
         raise GuideError(f"runs={runs}, warmup={warmup}: give at least one run and no negative warm-up")
     gpu = (device or accelerator().device).startswith("cuda")
+    if not gpu:
+        # Freed at once: from now on glibc keeps blocks of up to this size, where each call would pay for new pages.
+        torch.empty(16 << 20, dtype=torch.uint8)
     for _ in range(warmup):
         before()
         fn()
