@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from cdna.run.arithmetic import to_unit
 from cdna.run.errors import RunError
 from cdna.run.operands import Dpp, Operand, dpp_control, parse_operand, split_operands
 from cdna.run.state import EXEC, M0, VCC, Read, Wave, Write, bits_of, lanes_of
@@ -404,7 +405,6 @@ class Access:
         self.used.add("clamp")
         if omod is None and not clamp and not flush:
             return put
-        zero, one = _DTYPES[type_](0), _DTYPES[type_](1)
 
         def finish(w: Wave, x: Any) -> None:
             if omod is not None:
@@ -412,7 +412,7 @@ class Access:
             if flush and not w.mode & 0x20:
                 x = _flush32(x)
             if clamp:
-                x = np.where(np.isnan(x), zero, np.clip(x, zero, one))
+                x = to_unit(np.asarray(x))
             put(w, x)
 
         return finish

@@ -24,6 +24,15 @@ _MIDDLE, _LOW29 = np.uint64(0x1000_0000), np.uint64(0x1FFF_FFFF)
 _SMALL = 2.0**-125
 
 
+def to_unit(x: Any) -> Any:
+    """Return floats clamped to 0 to 1 as the modifier ``clamp`` does it: NaN becomes 0, and -0 stays.
+
+    ``np.clip`` gives 0 or -0 for -0, by numpy's release.
+    """
+    one, zero = x.dtype.type(1), x.dtype.type(0)
+    return np.where(x > 0, np.minimum(x, one), np.where(x == 0, x, zero))
+
+
 def to_odd(p: Any, c: Any, s: Any) -> Any:
     """Return ``p + c`` in float64 rounded to odd, so that a second rounding is right; ``s`` is their rounded sum."""
     part = s - p

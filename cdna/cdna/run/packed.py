@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cdna.run.access import Access
-from cdna.run.arithmetic import FLOAT8, bf16_to_f32, f32_to_f8, fma16, fma32, max_num, min_num, stochastic_f8
+from cdna.run.arithmetic import FLOAT8, bf16_to_f32, f32_to_f8, fma16, fma32, max_num, min_num, stochastic_f8, to_unit
 from cdna.run.rounding import rounded
 from cdna.run.state import EXEC, M0, Read, Run, Wave
 
@@ -175,7 +175,7 @@ def _clamped(a: Access, f: Callable[..., Any], dtype: Any) -> Callable[..., Any]
         return f
     a.used.add("clamp")
     if dtype in (np.float16, np.float32):
-        return lambda *x: (lambda r: np.where(np.isnan(r), r.dtype.type(0), np.clip(r, 0, 1)))(np.asarray(f(*x)))
+        return lambda *x: to_unit(np.asarray(f(*x)))
     info = np.iinfo(dtype)
     return lambda *x: np.clip(f(*(v.astype(np.int64) for v in x)), info.min, info.max).astype(dtype)
 
@@ -317,7 +317,7 @@ def _mix(a: Access) -> Run:
         # Two roundings, as the instruction is defined: the float32 result is converted.
         r = fma32(x(w), y(w), z(w)).astype(np.float16)
         if clamp:
-            r = np.where(np.isnan(r), np.float16(0), np.clip(r, np.float16(0), np.float16(1)))
+            r = to_unit(r)
         np.copyto(w.H[d][:, half], r.view(np.uint16), where=w.mask)
 
     return run

@@ -89,6 +89,16 @@ static int launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, u
   return note(f, gx, gy, gz, bx, by, bz, shared, stream, parameters);
 }
 
+struct launch_config { /* hip_runtime_api.h: HIP_LAUNCH_CONFIG */
+  unsigned gx, gy, gz, bx, by, bz, shared;
+  void *stream, *attributes;
+  unsigned count;
+};
+
+static int launch_config(const struct launch_config *c, void *f, void **parameters, void **extra) {
+  return note(f, c->gx, c->gy, c->gz, c->bx, c->by, c->bz, c->shared, c->stream, parameters);
+}
+
 int hipDriverGetVersion(int *v) { return *v = 70200000, 0; }
 
 int hipGetProcAddress(const char *name, void **f, int version, uint64_t flags, void *status) {
@@ -99,7 +109,7 @@ int hipGetProcAddress(const char *name, void **f, int version, uint64_t flags, v
       {"hipGetLastError", text},         {"hipGetErrorString", text},          {"hipGetDeviceProperties", nothing},
       {"hipModuleLoadDataEx", load},     {"hipModuleUnload", nothing},         {"hipModuleGetFunction", function},
       {"hipFuncGetAttribute", attribute}, {"hipPointerGetAttribute", pointer}, {"hipModuleLaunchKernel", launch},
-      {"hipModuleLaunchCooperativeKernel", launch},
+      {"hipModuleLaunchCooperativeKernel", launch}, {"hipDrvLaunchKernelEx", launch_config}, /* Triton 3.7 wants it */
   };
   for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++)
     if (!strcmp(name, all[i].name))
