@@ -47,6 +47,11 @@ def _kept(name: str, arguments: str, key: str) -> tuple[str, str]:
     )
 
 
+#: The launch of the matrix product with its tile.
+MATMUL = (
+    "{0}), triton.cdiv(N, {0}))\n    matmul_kernel[grid](a, b, c, M, N, K, *a.stride(), *b.stride(), BM={0}, BN={0}"
+)
+
 WRONG = [
     # ---- moving
     ("mask", "add", ", mask=i < n)\n\n", ")\n\n", "tl.store outside its tensor: element 1000 of out.*add a mask"),
@@ -323,7 +328,7 @@ WRONG = [
         "almost right",
     ),
     ("fixed block", "matmul", "range(0, K, BK)", "range(0, 8 * BK, BK)", "16 x 16 x 4,096, a long K.*not all of K"),
-    ("waves", "matmul", "BM=128, BN=128", "BM=256, BN=256", "waves .*a smaller block"),
+    ("waves", "matmul", MATMUL.format(128), MATMUL.format(256), "waves .*a smaller block"),
     ("tile", "matmul", "128", "16", "bytes .*a tile of 64 x 64 or more"),
     ("cheat", "matmul", "    return c", "    return a.float() @ b.float()", "stays the same"),
     ("off by one", "matmul", "range(0, K, BK)", "range(0, K - BK, BK)", "64 x 64 x 64: element"),

@@ -153,7 +153,7 @@ def test_for_mi300x_rows_of_16384_columns_keep_4_waves_or_more():
             continue  # odd rows have no wide loads
         assert r.loads.startswith("128x") and r.stores.startswith("128x"), r
         if "16384" in r.case:
-            assert r.waves >= (8 if "forward" in r.case else 4) and r.vgprs <= 128, r
+            assert r.waves >= (8 if "forward" in r.case and "float32" not in r.case else 4) and r.vgprs <= 128, r
             # Narrow ones are single numbers per row.
             assert {w.split("x")[0] for w in f"{r.loop_loads},{r.loop_stores}".split(",")} <= {"128", "32", "-"}, r
     assert sum("16384" in r.case for r in rows) == 6
