@@ -47,10 +47,11 @@ def _kept(name: str, arguments: str, key: str) -> tuple[str, str]:
     )
 
 
-#: The launch of the matrix product with its tile.
+#: Launches of products with a tile, and a grid for it.
 MATMUL = (
     "{0}), triton.cdiv(N, {0}))\n    matmul_kernel[grid](a, b, c, M, N, K, *a.stride(), *b.stride(), BM={0}, BN={0}"
 )
+LEAN = "{0}), triton.cdiv(N, {0}))\n    product_kernel[grid](a, b, c, M, N, K, BM={0}, BN={0}"
 
 WRONG = [
     # ---- moving
@@ -562,7 +563,7 @@ WRONG = [
     ("formula", "pair_sums", "tl.program_id(0) * 2 * BLOCK", "tl.program_id(0) * BLOCK", "element .* is"),
     ("fixed block", "pair_sums", "triton.cdiv(y.numel(), 1024)", "4", "100,002 elements"),
     ("tail", "lean_matmul", " & (k[None, :] < K)", "", "32 x 32 x 50"),
-    ("waves", "lean_matmul", "BM=128, BN=128", "BM=256, BN=256, num_warps=4", "spilled|waves .*a smaller block"),
+    ("waves", "lean_matmul", LEAN.format(128), LEAN.format(256) + ", num_warps=4", "spilled|waves .*a smaller block"),
     ("fixed block", "lean_matmul", "range(0, K, BK)", "range(0, 8 * BK, BK)", "not all of K"),
     ("overflow", "lean_matmul", "c + i[:, None].to(tl.int64) * N", "c + i[:, None] * N", "an output beyond 2.31"),
     ("tile", "lean_matmul", "128", "32", "a tile of 64 x 64 or more"),
