@@ -197,7 +197,7 @@ def time_call(
         raise GuideError(f"runs={runs}, warmup={warmup}: give at least one run and no negative warm-up")
     gpu = (device or accelerator().device).startswith("cuda")
     if not gpu:
-        # Freed at once: from now on glibc keeps blocks of up to this size, where each call would pay for new pages.
+        # Freed at once: from now on glibc keeps what is freed, up to twice this, and no call pays for new pages.
         torch.empty(16 << 20, dtype=torch.uint8)
     for _ in range(warmup):
         before()
