@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import codecs
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,19 +79,38 @@ def load_model(
 def checkpoint(spec: str, folder: str | Path) -> str:
     """Return what ``from_pretrained`` takes for ``spec``: a folder with model and tokenizer, or a hub id.
 
-    Nothing is loaded for it, except where there are no files yet: random weights are made, and saved to ``folder``.
+    Nothing is loaded for it, except where there are no files yet: random weights are made, and put to ``folder`` in
+    one rename. Those of the same ``spec`` stay: another notebook of the run may be reading them.
 
     Raises:
-        GuideError: as :func:`load_model`.
+        GuideError: as :func:`load_model`; ``folder`` holds something else.
 
     >>> Path(checkpoint("tiny", "not-needed"), "config.json").is_file()
     True
     """
     if not spec.startswith("random:"):
         return str(tiny_folder()) if spec == "tiny" else checked_source(spec)
-    model, tokenizer = load_model(spec)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    folder = Path(folder)
+    mark = folder / ".made-of"
+
+    def there() -> bool:
+        return mark.is_file() and mark.read_text(encoding="utf-8") == spec
+
+    if not there():
+        model, tokenizer = load_model(spec)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent) as work:
+            made = Path(work, "made")
+            model.save_pretrained(made)
+            tokenizer.save_pretrained(made)
+            (made / mark.name).write_text(spec, encoding="utf-8")
+            if mark.is_file():  # another model's
+                shutil.rmtree(folder, ignore_errors=True)
+            try:
+                made.rename(folder)
+            except OSError as e:
+                if not there():  # else another notebook was first
+                    raise GuideError(f"{folder}: {spec} needs a folder of its own ({e.strerror}); name one") from e
     return str(folder)
 
 

@@ -22,7 +22,7 @@ import torch
 from rocm_guide.common.base import GuideError
 from rocm_guide.models import load
 from rocm_guide.models.course_data import HELD_OUT_PER_FACT, QUESTIONS, facts, pretraining_texts, question_answer_splits
-from rocm_guide.models.load import load_data, load_model, load_tokenizer, meta_model
+from rocm_guide.models.load import checkpoint, load_data, load_model, load_tokenizer, meta_model
 from rocm_guide.models.shapes import SHAPES, config_of
 from rocm_guide.models.tiny import tiny_folder
 
@@ -266,6 +266,27 @@ def test_another_seed_needs_no_second_build_for_its_tokenizer(monkeypatch):
     monkeypatch.setattr(zoo, "tiny_folder", lambda seed=0: asked.append(seed) or real(0))
     load_model("tiny", device="cpu", seed=3)
     assert asked == [3]
+
+
+def test_a_checkpoint_of_random_weights_stays_for_those_who_read_it(tmp_path, monkeypatch):
+    """Notebooks of one run, beside each other, share the folder: a second call must not write it again."""
+    small = load_model("tiny", device="cpu")
+    monkeypatch.setattr(load, "load_model", lambda spec: small)  # the weights do not matter here
+    folder = tmp_path / "run" / ".base"
+    assert checkpoint("random:gpt2", folder) == str(folder)
+    before = {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in folder.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(before)
+    checkpoint("random:gpt2", folder)
+    assert {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in folder.iterdir()} == before
+    (folder / ".made-of").write_text("random:llama-2-7b")  # another model's: made anew
+    checkpoint("random:gpt2", folder)
+    assert folder.joinpath("config.json").stat().st_ino != before["config.json"][0]
+    assert [p.name for p in folder.parent.iterdir()] == [".base"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep me")
+    with pytest.raises(GuideError, match="needs a folder of its own"):
+        checkpoint("random:gpt2", tmp_path / "mine")
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "keep me"
 
 
 def test_tokenizer_of_random_models_is_the_tiny_one():
