@@ -6,8 +6,10 @@
 
 Rank 16 on all linear layers, 4 rows of 2,048 tokens, random weights made on the device, one process for each row. All
 of them recompute activations. "plain" are TRL's SFTTrainer and PEFT as they come, with PEFT's fp32 adapters; "ours" are
-Liger's kernels and adapters of the model's type; then with TRL's offloading. The peak that fit computes stands beside
-the measured one.
+Liger's kernels and adapters of the model's type; then with TRL's offloading. "script 02" is the script that notebook 02
+exports, as a reader starts it, with these sizes and its own choices (dropout, PEFT's fp32 adapters, Liger). The peak
+that fit computes stands beside the measured one. A row that this run cannot measure stays in the results as it was,
+with the versions that it was measured with.
 
 "unsloth" is FastLanguageModel with use_gradient_checkpointing="unsloth" and TRL's SFTTrainer as Unsloth changes it,
 its own choices left alone, the optimizer that of the others. It loads from a folder, so one process first writes the
@@ -38,8 +40,8 @@ from rocm_guide.common.host import host_facts
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 BATCH, LENGTH, RANK, STEPS = 4, 2048, 16, 12
-WAYS = ("unsloth", "ours", "plain", "ours, offloaded")
-#: The process that writes the folder which Unsloth loads.
+WAYS = ("unsloth", "script 02", "ours", "plain", "ours, offloaded")
+#: The process that writes the folder which Unsloth and the script load.
 WRITER = ("write", "weights")
 #: Seconds after which a process is given up.
 PATIENCE = 150
@@ -199,12 +201,63 @@ def measure_unsloth(method: str, folder: Path, dry: bool) -> dict[str, Any]:
     return row_of(method, "unsloth", speed, peak.bytes, losses)
 
 
+def measure_script(folder: Path, dry: bool) -> dict[str, Any]:
+    """Measure script 02 in this process; only a clock is added to its trainer."""
+    import runpy
+
+    import torch
+    import trl
+    from transformers import TrainerCallback
+
+    from benchmarks.memory.measure import text_rows
+    from rocm_guide.cli.copying import script_of
+    from rocm_guide.common.device import clock
+    from rocm_guide.finetune.sft import WARM_UP
+
+    batch, length, steps = sizes(dry)
+    first = WARM_UP if steps > WARM_UP else 0
+    found: dict[str, Any] = {"peak": 0}
+
+    class Clock(TrainerCallback):
+        def on_train_begin(self, *_: Any, **more: Any) -> None:
+            if torch.cuda.is_available():
+                torch.cuda.reset_peak_memory_stats()
+            found[0] = clock()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step in (first, steps):  # before the script evaluates
+                found[state.global_step] = clock()
+            if torch.cuda.is_available():
+                found["peak"] = torch.cuda.max_memory_allocated()
+
+    class Timed(trl.SFTTrainer):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, callbacks=[Clock()], **more)
+
+    wait_for_turn()
+    trl.SFTTrainer = Timed
+    with tempfile.TemporaryDirectory() as place:
+        script, rows = Path(place, "s02.py"), Path(place, "rows.jsonl")
+        write_text(script, script_of("02"))
+        text_rows(2 * batch * steps, length).to_json(rows)
+        options = {"model": folder, "dataset": rows, "out": Path(place, "out"), "rank": RANK, "alpha": 2 * RANK}
+        options |= {"batch": batch, "length": length, "steps": steps, "rate": 1e-4, "save": 0.99}
+        sys.argv = [str(script), *(f"--{name}={value}" for name, value in options.items())]
+        sys.argv += ["--targets=all-linear", "--recompute"]
+        trainer = runpy.run_path(str(script), run_name="__main__")["trainer"]
+    speed = (steps - first) * batch * length / (found[steps] - found[first])
+    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    return row_of("lora", "script 02", speed, found["peak"], losses)
+
+
 def measure_here(first: str, second: str, options: argparse.Namespace) -> dict[str, Any]:
     """Do the work of one process: a method and a way, or :data:`WRITER`."""
     if (first, second) == WRITER:
         return write_weights(options.folder, options.model, options.dry)
     if second == "unsloth":
         return measure_unsloth(first, options.folder, options.dry)
+    if second == "script 02":
+        return measure_script(options.folder, options.dry)
     return measure(first, second, options.model, options.dry)
 
 
@@ -249,13 +302,16 @@ def in_turn(jobs: list[tuple[str, str]], options: argparse.Namespace) -> Any:
 
 def run_all(options: argparse.Namespace) -> None:
     """Measure every row, print it, and keep what there is so far."""
-    jobs = [(method, way) for method in (("lora",) if options.dry else ("lora", "qlora")) for way in WAYS]
+    methods = ("lora",) if options.dry else ("lora", "qlora")
+    jobs = [(method, way) for method in methods for way in WAYS]
+    jobs = [job for job in jobs if job != ("qlora", "script 02")]  # notebook 12's script does that
     if find_spec("unsloth") is None:
         jobs = [job for job in jobs if job[1] != "unsloth"]
         print("unsloth: not installed")
-    elif not (options.folder / "config.json").is_file():
-        jobs.insert(jobs.index(("lora", "unsloth")), WRITER)
-    rows = []
+    if not (options.folder / "config.json").is_file():
+        jobs.insert(0, WRITER)
+    file = RESULTS / "lora_peers.json"
+    rows = {(row["method"], row["way"]): row for row in json.loads(file.read_text())} if file.is_file() else {}
     for method, way, row, printed in in_turn(jobs, options):
         if way == "unsloth":
             said = [line for line in (printed if row else printed[:-1]) if not line.startswith("{")]
@@ -263,15 +319,15 @@ def run_all(options: argparse.Namespace) -> None:
         if row is None:
             print(f"{method}, {way}: {printed[-1]}", flush=True)
         elif "written" in row:
-            print(f"weights for Unsloth: {row['written'] / 1e9:.1f} GB written", flush=True)
+            print(f"weights to load: {row['written'] / 1e9:.1f} GB written", flush=True)
         else:
-            rows.append(row)
+            rows[method, way] = row
             computed = row.get("computed_peak_gib")
             memory = f"{row['peak_gib']} GiB" + (f" (computed {computed})" if computed and not options.dry else "")
             speed = f"{row['tokens_per_second']:,.0f} tokens/s"
             print(f"{method}, {way}: {speed}, {memory}, losses {row['losses'][:3]} … {row['losses'][-1]}", flush=True)
             if not options.dry:
-                write_text(RESULTS / "lora_peers.json", json.dumps(rows, indent=1) + "\n")
+                write_text(file, json.dumps(list(rows.values()), indent=1) + "\n")
 
 
 def main() -> None:
