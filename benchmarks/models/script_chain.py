@@ -26,6 +26,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.models.list_questions import rows
 from benchmarks.timing import RESULTS
 from cdna.children import Service, call_in_child
@@ -33,7 +35,7 @@ from rocm_guide.cli.copying import script_of
 from rocm_guide.common.base import write_text
 from rocm_guide.common.device import accelerator
 from rocm_guide.models.course_data import question_answer_splits
-from rocm_guide.models.load import checkpoint
+from rocm_guide.models.load import checkpoint, load_model
 from rocm_guide.observe.doctor.own_folders import OWN_FOLDERS
 from rocm_guide.serve.server import answers_health, free_port
 
@@ -78,6 +80,21 @@ def environment() -> dict[str, str]:
         if p and not any((Path(p) / name).exists() for name in COURSE)
     ]
     return {**os.environ, **more, "PYTHONPATH": os.pathsep.join([str(path)] * path.is_dir() + kept)}
+
+
+def base_folder(spec: str, folder: str) -> str:
+    """Return a folder or hub id for ``spec``; random weights are saved to ``folder``.
+
+    Their output layer knows more tokens than the tokenizer. The rows of the others are zero there, so that none of them
+    is ever the likeliest: a server would send an empty text for it.
+    """
+    source = checkpoint(spec, folder)
+    if spec.startswith("random:"):
+        model, tokenizer = load_model(source, dtype="auto", device="cpu")
+        with torch.no_grad():
+            model.get_output_embeddings().weight[len(tokenizer) :] = 0
+        model.save_pretrained(folder)
+    return source
 
 
 def run_script(number: str, words: list[str], folder: Path) -> dict[str, Any]:
@@ -168,7 +185,7 @@ def main() -> None:
         if tiny:  # short ones, of which it knows the words
             made = [(r["prompt"], r["completion"]) for r in question_answer_splits()[0]]
         write_text(Path(data), "".join(json.dumps({"prompt": a, "completion": b}) + "\n" for a, b in made))
-    source = call_in_child(checkpoint, spec=options.model, folder=str(folder / "base"))
+    source = call_in_child(base_folder, spec=options.model, folder=str(folder / "base"))
     result: dict[str, Any] = {"date": str(date.today()), "hardware": accelerator().label(), "model": options.model}
     result |= {"versions": versions(), "steps": []}
 
@@ -180,7 +197,7 @@ def main() -> None:
             raise SystemExit(f"script {row['script']} failed: {row['last_line']}; its output is in {folder}")
 
     given, size = [f"--model={source}", f"--dataset={data}", "--out=my-model"], "64" if tiny else "512"
-    # Random weights learn little but where a row ends, and would then answer a server with nothing: not a speed.
+    # Random weights learn little but where a row ends: a server would then send nothing.
     rate = ["--rate=1e-6"] if options.model.startswith("random:") else []
     done(run_script("02", [*given, f"--steps={options.steps}", "--save=0.5", f"--length={size}", *rate], folder))
     done(run_script("03", [f"--model={source}", "--adapter=my-model/adapter", "--answer=16"], folder))
