@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Shared by all tests: quiet threads, a plot backend without a window, and small notebooks made on the spot."""
 
+import gc
 import json
 import os
 import random
@@ -23,6 +24,10 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # Torch's own folder is shared by runs for other vectors of the processor, and what it returns is then wrong.
 if compiled := inductor_folder():
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compiled))
+
+# Ten thousand tests and the libraries are objects that stay: to look through them all again and again is a fifth of the
+# time that collecting the tests takes.
+gc.set_threshold(50_000, 20, 100)
 
 # A shell that starts the tests in the background hands down an ignored Ctrl-C, and so would every process that tests
 # start: those that prove what Ctrl-C does would wait for ever.
