@@ -36,10 +36,13 @@ from rocm_guide.quantize.libraries import (
 from rocm_guide.quantize.nf4 import code_book, dequantize_blocks, dynamic_code_book, quantize_blocks
 from rocm_guide.quantize.scores import model_bytes
 from rocm_guide.serve.served_checkpoints import as_ready_model, read_checkpoint
+from tests.in_turn import in_turn
 from tests.own_data import families
 
 pytestmark = pytest.mark.slow
 GROUP = 32
+#: They read one checkpoint, and the other turns have what takes as long.
+TOGETHER = in_turn(2, 3)
 #: Of a folder, a prompt and a quant_method: the tokens that a quantised model answers with.
 READ = """
 import sys
@@ -80,6 +83,14 @@ def tuned(tmp_path_factory):
 def inputs(tuned):
     """What every linear layer of the fine-tuned model is given."""
     return layer_inputs(tuned[1], tuned[3])
+
+
+@pytest.fixture(scope="module")
+def in_four_bits(tuned, tmp_path_factory):
+    """The folder that GPTQModel makes of it with a few samples; tests read it."""
+    folder = tmp_path_factory.mktemp("in-four-bits") / "g"
+    gptqmodel_quantize(tuned[0], folder, tuned[3][:4], group=GROUP, dtype=torch.float32)
+    return folder
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
@@ -270,7 +281,8 @@ def test_libraries_save_reload_answer(tuned, tmp_path):
             assert exact_match(loaded, tokenizer, held_out)[0] >= least * score
 
 
-def test_refusals(tuned, tmp_path):
+@TOGETHER
+def test_refusals(tuned, in_four_bits, tmp_path):
     folder, model, _, samples, _ = tuned
     attempts = {
         "bits=9": lambda: gptqmodel_quantize(folder, tmp_path / "x", samples, bits=9, group=32),
@@ -289,10 +301,9 @@ def test_refusals(tuned, tmp_path):
         with pytest.raises(QuantizationError, match=line.replace("(", r"\(")) as caught:
             attempt()
         assert "\n" not in str(caught.value)
-    gptqmodel_quantize(folder, tmp_path / "g", samples[:4], group=32, dtype=torch.float32)
     line = r"^gptq_triton on cpu failed: TritonV2Linear does not support device: cpu; backend='auto' takes a kernel"
     with pytest.raises(QuantizationError, match=line):
-        gptqmodel_load(tmp_path / "g", device="cpu", backend="gptq_triton")
+        gptqmodel_load(in_four_bits, device="cpu", backend="gptq_triton")
     assert not Path("logs").exists(), "GPTQModel's log folder was left behind"
 
 
@@ -306,13 +317,13 @@ def test_what_the_library_cannot_do_is_one_line_and_this_process_lives_on(tuned,
     assert "\n" not in str(caught.value) and not (tmp_path / "x").exists()
 
 
-def test_a_saved_checkpoint_is_loaded_like_any_other_model(tuned, tmp_path, monkeypatch):
+@TOGETHER
+def test_a_saved_checkpoint_is_loaded_like_any_other_model(tuned, in_four_bits, tmp_path, monkeypatch):
     """In a process that has asked for no library yet, as a reader's who measures or serves what notebook 10 left."""
-    folder, _, tokenizer, samples, rows = tuned
-    gptqmodel_quantize(folder, tmp_path / "g", samples[:4], group=GROUP, dtype=torch.float32)
-    command = [sys.executable, "-c", READ, str(tmp_path / "g"), rows[0]["prompt"]]
+    _, _, tokenizer, _, rows = tuned
+    command = [sys.executable, "-c", READ, str(in_four_bits), rows[0]["prompt"]]
     done = subprocess.run([*command, "gptq"], capture_output=True, text=True, check=True)
-    model = gptqmodel_load(tmp_path / "g", device="cpu", dtype=torch.float32)
+    model = gptqmodel_load(in_four_bits, device="cpu", dtype=torch.float32)
     ids = tokenizer(rows[0]["prompt"], return_tensors="pt")
     want = model.generate(**ids, max_new_tokens=8, do_sample=False)[0].tolist()
     assert json.loads(done.stdout.splitlines()[-1]) == want
@@ -325,11 +336,15 @@ def test_a_saved_checkpoint_is_loaded_like_any_other_model(tuned, tmp_path, monk
         assert done.returncode == 1 and line in done.stderr.splitlines()[-1]
 
 
+@TOGETHER
 @pytest.mark.parametrize(("method", "kernel"), [("gptq", "TorchLinear"), ("awq", "AwqTorchLinear")])
-def test_on_a_gpu_a_checkpoint_gets_a_kernel_that_need_not_be_compiled(tuned, tmp_path, monkeypatch, method, kernel):
-    folder, _, _, samples, _ = tuned
-    options = {"backend": "awq_torch"} if method == "awq" else {"dtype": torch.float32}
-    gptqmodel_quantize(folder, tmp_path / "g", samples[:4], method, group=GROUP, **options)
+def test_on_a_gpu_a_checkpoint_gets_a_kernel_that_need_not_be_compiled(
+    tuned, in_four_bits, tmp_path, monkeypatch, method, kernel
+):
+    if method == "awq":
+        gptqmodel_quantize(tuned[0], tmp_path / "g", tuned[3][:4], method, group=GROUP, backend="awq_torch")
+    else:
+        (tmp_path / "g").symlink_to(in_four_bits)
     with as_ready_model(read_checkpoint(tmp_path / "g")) as ready, quiet():  # what `transformers serve` gets there
         assert (ready.name, ready.quantised) == ("g", method) and ready.folder != tmp_path / "g"
         served, _ = load_model(str(ready.folder), device="cpu", dtype=torch.bfloat16)
