@@ -29,6 +29,7 @@ from rocm_guide.finetune.nodes import (
 from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.load import load_model
 from rocm_guide.models.tiny import tiny_folder
+from tests.in_turn import in_turn
 
 STEPS, SAVE = 24, 5
 
@@ -145,6 +146,7 @@ def answered(alone):
 
 
 @pytest.mark.slow
+@in_turn(0, 3)
 def test_two_sharded_machines_give_the_curve_of_one_process(script, alone, answered, tmp_path):
     """FSDP2 on two agents, 3 rows at a time: another split of the same batch, to rounding."""
     port = free_port()
@@ -158,6 +160,7 @@ def test_two_sharded_machines_give_the_curve_of_one_process(script, alone, answe
 
 
 @pytest.mark.slow
+@in_turn(1, 3)
 def test_a_machine_that_comes_late_and_is_lost_changes_nothing(script, alone, answered, tmp_path):
     """The second machine joins when the first has begun already, computes a few steps, and disappears."""
     import psutil
@@ -251,6 +254,7 @@ def test_a_program_that_fails_does_not_come_back_for_ever(slurm, tmp_path, resta
 
 
 @pytest.mark.slow
+@in_turn(2, 3)
 def test_the_slurm_script_and_a_requeue_after_the_first_machine_is_lost(script, alone, answered, slurm, tmp_path):
     """The first machine goes, with script, srun and rendezvous: the other one has the job started again."""
     run, job_id = tmp_path / "run", slurm["SLURM_JOB_ID"]

@@ -18,6 +18,7 @@ from rocm_guide.finetune import read_losses, read_processes, read_watched
 from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.tiny import tiny_folder
 from tests.cli.copying import alone as alone_in
+from tests.in_turn import in_shares
 from tests.own_data import families, layouts, write_layouts
 from tests.torchrun import run_in_two
 
@@ -120,7 +121,7 @@ def test_a_text_is_learnt_whole_and_unknown_columns_are_one_line(room):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["ddp", "zero2", "zero3"])
+@pytest.mark.parametrize("strategy", in_shares(["ddp", "zero2", "zero3"], 3))
 def test_two_processes_under_torchrun_train_what_one_does(strategy, room, alone):
     """Five rows, two at a time: the second process has a piece fewer rows, and its last piece is empty."""
     code, said = run(room, in_two=True, out=strategy, strategy=strategy)
@@ -162,7 +163,7 @@ def test_what_cannot_be_is_one_line(room):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["ddp", "zero3"])
+@pytest.mark.parametrize("strategy", in_shares(["zero3", "ddp"], 3))
 def test_the_watch_sees_what_is_kept_and_sent(strategy, room, tmp_path):
     """Bytes by formula; and the script may run as it is in another's process."""
     program = [str(tmp_path), str(room / "train.py"), "--model", str(tiny_folder()), "--out", "seen"]
