@@ -93,6 +93,12 @@ if [ -e $(STATE)/news ]; then \
 	echo $$(($$(date +%s) - began)) > $(STATE)/seconds; echo "installed in $$(cat $(STATE)/seconds) s"; fi
 endef
 
+# The group of packages whose turn it is (IN_TURN).
+define group
+for group in $$($(PY) -m tests.in_turn $(IN_TURN)); do \
+	$(MAKE) --silent --no-print-directory $$group || echo "$$group cannot be had here: its tests are skipped"; done
+endef
+
 help:
 	@sed -n 's/^#   //p' Makefile
 
@@ -103,18 +109,17 @@ course:
 test: export OMP_NUM_THREADS = 1
 test:
 	$(call ready,$(STATE)/test $(BESIDE))
-	@for group in $$($(PY) -m tests.in_turn $(IN_TURN)); do \
-		$(MAKE) --silent --no-print-directory $$group || echo "$$group cannot be had here: its tests are skipped"; done
 	@date +%s > $(STATE)/began
 	@echo "ruff: lint and format"
 	@$(PY) -m ruff check --quiet .
 	@$(PY) -m ruff format --quiet --check .
-# mypy takes one core: the examples run beside it. Both are waited for, whatever one of them says.
+# mypy takes one core, and a download none: the examples run beside both. All are waited for, whatever one of them says.
 	@echo "mypy: types; pytest: examples in the docstrings of the library"
 	@$(PY) -m mypy --no-error-summary > $(STATE)/types 2>&1 & types=$$!; \
-	trap 'kill $$types 2>/dev/null || true' EXIT; \
+	$(group) & groups=$$!; \
+	trap 'kill $$types $$groups 2>/dev/null || true' EXIT; \
 	wrong=0; $(PY) -m pytest -n 2 --dist worksteal --doctest-modules rocm_guide course $(filter-out %config.py,$(wildcard hub/*.py)) $(PYTEST_OPTIONS) || wrong=$$?; \
-	wait $$types || wrong=$$?; cat $(STATE)/types; exit $$wrong
+	wait $$types || wrong=$$?; cat $(STATE)/types; wait $$groups; exit $$wrong
 	@echo "pytest: cdna, its examples and tests"
 	@$(PY) -m pytest -n 2 --dist worksteal --doctest-modules cdna/cdna cdna/tests $(PYTEST_OPTIONS)
 	@echo "pytest: unit tests and notebooks"
