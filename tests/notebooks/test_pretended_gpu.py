@@ -19,8 +19,8 @@ from tests.pretended.left_out import LEFT_OUT, SECONDS, SHRUNK, UNPROVEN
 from tests.pretended.notebook import ROOT, notebook, run_pretended, stale_rows
 
 LESSONS = catalogue(ROOT / "notebooks")
-#: Seconds of processor time that the notebooks of one run may take, of a minute on two cores.
-BUDGET = 100
+#: Seconds of processor time that the notebooks of one run take; three of them need more alone.
+BUDGET = 70
 
 
 def shares() -> list[list[str]]:
