@@ -53,8 +53,9 @@ LESSONS = {
     for lesson in catalogue(ROOT / "notebooks")
     if "MODEL" in parameters_of(read_notebook(lesson.path))
 }
-#: These train the whole model in twenty processes, one after the other: of a real one they get the first layers.
-FIRST_LAYERS = {"05": 3}
+#: Notebook 05 trains the whole model in twenty processes, and 11 has a library search scales for each layer: of a real
+#: one they get so many layers, the first.
+FIRST_LAYERS = {"05": 3, "11": 6}
 SMOLLM2 = [number for number in LESSONS if "01" <= number <= "19"]
 
 
