@@ -244,7 +244,8 @@ def test_gfx942():
     rows = [r for r in read_rows()[1] if r.case.startswith("attention: backward,")]
     assert len(rows) == 3 * sum(label.startswith("backward,") for label, _ in attention_cases())
     for r in rows:
-        assert r.spills == 0 and r.findings == "-" and r.waves >= 2 and r.lds <= 65_536, r
+        one_wave = "values of 128" in r.case and "_kv_" in r.kernel  # its tile takes least time by the model
+        assert r.spills == 0 and r.findings == "-" and r.waves >= (1 if one_wave else 2) and r.lds <= 65_536, r
         if "delta" not in r.kernel:
             assert r.mfma != "-" and all("16x16x" in op for op in r.mfma.split(",")), r
             assert "128x" in r.loop_loads or "heads of 16," in r.case, r
