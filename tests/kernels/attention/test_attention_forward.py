@@ -177,16 +177,16 @@ def test_rows_without_keys(device):
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
-@pytest.mark.parametrize("width", [64, 72])
-def test_layouts_and_strides(device, layout, width):
-    q, k, v = problem((2, 4, 2, 33, 40, width, 64), HALF, device)
+@pytest.mark.parametrize(("width", "values"), [(64, 64), (72, 60)])  # 60: rows of the output are not multiples of 16 B
+def test_layouts_and_strides(device, layout, width, values):
+    q, k, v = problem((2, 4, 2, 33, 40, width, values), HALF, device)
     move = (lambda x: x) if layout == "bhsd" else (lambda x: x.transpose(1, 2))
     gaps = [torch.full((*move(x).shape[:-1], 80), float("nan"), dtype=HALF, device=device) for x in (q, k, v)]
     for wide, x in zip(gaps, (q, k, v), strict=True):
         wide[..., : x.shape[3]] = move(x)
     parts = (g[..., : x.shape[3]] for g, x in zip(gaps, (q, k, v), strict=True))
     out, lse = attention_forward(*parts, layout=layout, causal=True)
-    assert out.shape == (*move(q).shape[:3], 64) and out.is_contiguous()
+    assert out.shape == (*move(q).shape[:3], values) and out.is_contiguous()
     check(move(out), lse, q, k, v, causal=True)
 
 
