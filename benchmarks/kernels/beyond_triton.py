@@ -232,8 +232,13 @@ CAUSES = {
     "loads the activations again, from L2; aiter's few wide tiles leave most units idle.",
     ("GEMM",): "A tile of 256 x 128 loads more for a product than one of 256 x 256, but its workgroups fill whole "
     "rounds of 304 units better.",
+    ("attention backward causal bf16 4 x 16 x",): "Two kernels read queries and keys more often than aiter's single "
+    "one. That has one wave on a SIMD, as ours for dK and dV, and spills 86 registers where ours spill none.",
     ("attention backward",): "Two kernels, whose tiles leave room for a second workgroup on a unit, read queries and "
     "keys more often. aiter's single one has one wave on a SIMD, and spills from 128 numbers a head on.",
+    ("attention causal bf16 4 x 16 x",): "Values narrower than keys: 64 queries to a workgroup read keys and values "
+    "more often than aiter's 256, whose eight waves spill 72 registers. 128 in eight waves would load a third less in "
+    "the same time, and spill in the persistent kernel.",
     ("attention",): "64 queries to a workgroup read keys and values twice as often as 128 do. aiter's 128 spill "
     "more than 500 registers; in eight waves they do not spill, but leave no room for a second workgroup.",
     ("paged",): "An eighth more instructions, and fewer lines: the compute units wait for HBM for half of the time.",

@@ -36,7 +36,6 @@ from rocm_guide.kernels.attention import TILES, attention_forward
 from rocm_guide.kernels.decode import DECODE_CONFIGS, attention_decode
 from rocm_guide.kernels.experts import experts, pick_expert_tile, sort_by_expert
 from rocm_guide.kernels.mla_decode import MLA_CONFIGS, mla_decode
-from rocm_guide.kernels.mla_prefill import MLA_PREFILL_CONFIGS, mla_attention
 from rocm_guide.kernels.rms_norm import rms_norm_forward
 from rocm_guide.observe.predict import predict_launches
 
@@ -44,6 +43,7 @@ RESULTS = PEERS.with_name("layer_mi300x.json")
 MI300X = gpu("MI300X")
 PHASES = {"prefill": (4096, 4096), "decode": (64, 8192)}  # rows of activations; keys that each of them sees at most
 SHORT = (512, 1024)  # keys that are executed of a longer loop over them
+LATENT = "attention causal bf16 4 x 16 x 512"  # the case of the peers with the shapes of latent attention
 LEFT_OUT = (
     "the code of a product's loop, what torch's small operators do beside moving bytes, lines fetched twice, compute "
     "units in each other's way, and gaps between kernels"
@@ -155,7 +155,7 @@ def dense_attention(m: Model, rows: int, keys: int) -> Iterator[Part]:
 
 
 def latent_attention(m: Model, rows: int, keys: int) -> Iterator[Part]:
-    """Yield attention with a cache of latents; for a prompt our kernel, which does not write keys and values out."""
+    """Yield attention with a cache of latents; a prompt's keys and values are written out, of 192 and 128 numbers."""
     of_q, c, r = m.latents
     batch = 1 if rows == keys else rows
     yield product("queries' latents", rows, of_q, m.hidden)
@@ -164,27 +164,29 @@ def latent_attention(m: Model, rows: int, keys: int) -> Iterator[Part]:
     yield product("keys' latents", rows, c + r, m.hidden)
     yield norm("norm of keys' latents", rows, c)
     yield small("RoPE, cache", 2 * rows * (2 * m.heads * r + 4 * (c + r)), 3)
-    weight, pairs = 2 * m.heads * 2 * m.size * c, rows * keys // (2 if batch == 1 else 1)
-    cache = 2 * batch * keys * (c + r)
-    nbytes = cache + weight + 2 * rows * m.heads * (2 * m.size + r)
-    tokens = (1, rows) if batch == 1 else (rows,)
+    wide, weight, cache = m.size + r, 2 * m.heads * 2 * m.size * c, 2 * batch * keys * (c + r)
 
-    def make(short: int) -> list[Callable[[], Any]]:
+    def prompt(short: int) -> list[Callable[[], Any]]:
+        k, v = (empty(1, m.heads, short, width) for width in (wide, m.size))
+        return [partial(attention_forward, empty(1, m.heads, rows, wide), k, v)]
+
+    def token(short: int) -> list[Callable[[], Any]]:
         store = empty(1, short, c + r).expand(batch, -1, -1)
-        queries = (empty(*tokens, m.heads, m.size), empty(*tokens, m.heads, r))
+        queries, most = (empty(rows, m.heads, m.size), empty(rows, m.heads, r)), max(MLA_CONFIGS["gfx942"])
         given = (*queries, store[..., :c], store[..., c:], empty(m.heads, 2 * m.size, c))
-        if batch == 1:
-            return [partial(mla_attention, *given)]
-        most = max(MLA_CONFIGS["gfx942"])
         parts = MLA_CONFIGS["gfx942"][most].parts(queries[0], batch * math.ceil(m.heads / most), keys)
         return [partial(mla_decode, *given, parts=parts)]
 
-    # A prompt may write its keys and values out, of 192 and 128 numbers; a token had better stay with the latents.
-    each = 2 * m.size + r if batch == 1 else 2 * c + r
-    flops = 2 * m.heads * (rows * 2 * m.size * c + pairs * each)
-    share = 0.5 + 0.5 * MLA_PREFILL_CONFIGS["gfx942"].m / keys if batch == 1 else 1.0
-    kept = weight + (cache if batch > 1 else 0)
-    yield Part("attention", "attention", nbytes, flops, make, keys=keys, share=share, kept=kept)
+    if batch == 1:
+        yield product("keys and values", rows, 2 * m.heads * m.size, c)
+        yield small("keys with their rotary part", 2 * rows * m.heads * (m.size + wide))
+        share, like = 0.5 + 0.5 * TILES["gfx942"][wide][0].m / keys, f"{LATENT} x {wide}, values of {m.size}"
+        nbytes, flops = 4 * rows * m.heads * (wide + m.size), rows * keys * m.heads * (wide + m.size)
+        yield Part("attention", "attention", nbytes, flops, prompt, keys=keys, share=share, like=like)
+    else:
+        nbytes = cache + weight + 2 * rows * m.heads * (2 * m.size + r)
+        flops = 2 * m.heads * (rows * 2 * m.size * c + rows * keys * (2 * c + r))
+        yield Part("attention", "attention", nbytes, flops, token, keys=keys, kept=weight + cache)
     yield product("output", rows, m.hidden, m.heads * m.size)
 
 

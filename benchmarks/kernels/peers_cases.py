@@ -376,54 +376,70 @@ def of_heads(heads: int, kv_heads: int) -> str:
 
 
 def attention_operations() -> Iterator[Operation]:
-    """Yield attention with heads of six sizes, backward with three, and of packed sequences."""
-    batch, heads = 4, 32
+    """Yield attention with heads of seven sizes, backward with four, and of packed sequences.
 
-    def make(n: int, kv_heads: int, tokens: int, size: int, batch: int = batch) -> Tensors:
-        return tuple(draw(batch, n, tokens, size, seed=seed) for seed, n in enumerate((n, kv_heads, kv_heads)))
-
-    # Tiles of queries have unequal work. Ours take all heads before the next tile, aiter's those of one batch.
-    def alike(tokens: int) -> dict[str, Callable[[int], int]]:
-        ours, tiles = batch * heads, tokens // 128
-        return {"ours": lambda n: n // ours * ours, "aiter": lambda n: n // heads % tiles * heads}
-
+    The last size is that of DeepSeek's latent attention with keys and values written out, whose values are narrower.
+    """
     for size, tokens, kv_heads, causal in (
-        *((128, 1024, heads, causal) for causal in (False, True)),
+        *((128, 1024, 32, causal) for causal in (False, True)),
         *((size, 512 if size > 128 else 1024, 8, True) for size in (64, 80, 96, 192, 256)),
     ):
-        yield Operation(
-            f"attention {'causal ' if causal else ''}bf16 {batch} x {of_heads(heads, kv_heads)} x {tokens} x {size}",
-            partial(make, heads, kv_heads, tokens, size),
-            partial(make, 2, 1, 256, size, 1),
-            4 * batch * (heads + kv_heads) * tokens * size + 4 * batch * heads * tokens,
-            4 * batch * heads * tokens * tokens * size // 1024 // (2 if causal else 1),
-            partial(attended, causal=causal),
-            {
-                "ours": lambda q, k, v, causal=causal: attention_forward(q, k, v, causal=causal)[0],
-                "aiter": partial(aiter_attention, causal=causal),
-            },
-            alike=alike(tokens) if causal else {},
-        )
-    for sequences, size, tokens, kv_heads in ((4, 128, 1024, heads), *((8, size, 512, 8) for size in (64, 256))):
-        yield backward(sequences, heads, kv_heads, tokens, size)
+        yield forward(4, 32, kv_heads, tokens, (size, size), causal)
+    yield forward(4, 16, 16, 512, (192, 128), True)
+    for sequences, size, tokens, kv_heads in ((4, 128, 1024, 32), *((8, size, 512, 8) for size in (64, 256))):
+        yield backward(sequences, 32, kv_heads, tokens, (size, size))
+    yield backward(4, 16, 16, 512, (192, 128))
     yield packed(8, (1024, 640, 256, 128) * 2)
 
 
-def backward(batch: int, heads: int, kv_heads: int, tokens: int, size: int) -> Operation:
-    """Return the backward pass of causal attention."""
+def of_sizes(size: int, values: int) -> str:
+    return f"{size}" if values == size else f"{size}, values of {values}"
+
+
+def forward(batch: int, heads: int, kv_heads: int, tokens: int, sizes: tuple[int, int], causal: bool) -> Operation:
+    """Return attention with these sizes of a head, of queries and keys and of values."""
+    size, values = sizes
 
     def make(batch: int = batch, heads: int = heads, kv_heads: int = kv_heads, tokens: int = tokens) -> Tensors:
-        q, k, v = (draw(batch, n, tokens, size, seed=seed) for seed, n in enumerate((heads, kv_heads, kv_heads)))
-        out, lse = reference_attention(q.float(), k.float(), v.float(), causal=True)
-        return q, k, v, out.to(BF16), lse, draw(*q.shape, seed=3)
+        shapes = enumerate(((heads, size), (kv_heads, size), (kv_heads, values)))
+        return tuple(draw(batch, n, tokens, width, seed=seed) for seed, (n, width) in shapes)
 
-    together, shared, tiles = batch * heads, batch * kv_heads, tokens // 128
+    # Tiles of queries have unequal work. Ours take all heads before the next tile, aiter's those of one batch.
+    together, tiles = batch * heads, tokens // (128 if values == size else 256)
+    alike = {"ours": lambda n: n // together * together, "aiter": lambda n: n // heads % tiles * heads}
+    shape = f"{batch} x {of_heads(heads, kv_heads)} x {tokens} x {of_sizes(*sizes)}"
     return Operation(
-        f"attention backward causal bf16 {batch} x {of_heads(heads, kv_heads)} x {tokens} x {size}",
+        f"attention {'causal ' if causal else ''}bf16 {shape}",
+        make,
+        partial(make, 1, 2, 1, 256),
+        2 * batch * (heads + kv_heads) * tokens * sum(sizes) + 4 * batch * heads * tokens,
+        2 * batch * heads * tokens * tokens * sum(sizes) // 1024 // (2 if causal else 1),
+        partial(attended, causal=causal),
+        {
+            "ours": lambda q, k, v: attention_forward(q, k, v, causal=causal)[0],
+            "aiter": partial(aiter_attention, causal=causal),
+        },
+        alike=alike if causal else {},
+    )
+
+
+def backward(batch: int, heads: int, kv_heads: int, tokens: int, sizes: tuple[int, int]) -> Operation:
+    """Return the backward pass of causal attention with these sizes of a head, of queries and keys and of values."""
+    size, values = sizes
+
+    def make(batch: int = batch, heads: int = heads, kv_heads: int = kv_heads, tokens: int = tokens) -> Tensors:
+        shapes = enumerate(((heads, size), (kv_heads, size), (kv_heads, values)))
+        q, k, v = (draw(batch, n, tokens, width, seed=seed) for seed, (n, width) in shapes)
+        out, lse = reference_attention(q.float(), k.float(), v.float(), causal=True)
+        return q, k, v, out.to(BF16), lse, draw(*out.shape, seed=3)
+
+    together, shared, tiles = batch * heads, batch * kv_heads, tokens // (128 if values == size else 64)
+    return Operation(
+        f"attention backward causal bf16 {batch} x {of_heads(heads, kv_heads)} x {tokens} x {of_sizes(*sizes)}",
         make,
         partial(make, 1, 2, 2 * kv_heads // heads or 1, 256),
-        8 * batch * (heads + kv_heads) * tokens * size + 4 * batch * heads * tokens,
-        5 * batch * heads * tokens * tokens * size // 1024,
+        4 * batch * (heads + kv_heads) * tokens * sum(sizes) + 4 * batch * heads * tokens,
+        batch * heads * tokens * tokens * (3 * size + 2 * values) // 1024,
         attended_backward,
         {
             "ours": lambda q, k, v, o, lse, do: attention_backward(do, q, k, v, o, lse, causal=True)[:3],

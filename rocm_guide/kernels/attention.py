@@ -85,12 +85,51 @@ def load_rows(
     rows, columns, step = tl.arange(0, ROWS), tl.arange(0, COLUMNS), hint_multiple(step, UNIT)
     at = base + tl.cast(start, tl.int64) * step + (rows[:, None] * step + columns[None, :] * one)
     if MASKED:
-        if D == COLUMNS:
+        if D >= COLUMNS:
             return tl.load(at, mask=rows[:, None] < length - start, other=0.0)
         return tl.load(at, mask=(rows[:, None] < length - start) & (columns[None, :] < D), other=0.0)
-    if D == COLUMNS:
+    if D >= COLUMNS:
         return tl.load(at)
     return tl.load(at, mask=columns[None, :] < D, other=0.0)
+
+
+@triton.jit
+def load_parts(
+    base,
+    start,
+    length,
+    step,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    REST: tl.constexpr,
+    UNIT: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """Return rows of queries or keys as a tile as wide as the values', and if they are wider, a second: REST columns.
+
+    Heads of 192 with values of 128, as in MLA, are then no tiles of 256, a quarter of which are zeros.
+    """
+    first = load_rows(base, start, length, step, 1, D, ROWS, COLUMNS, UNIT, MASKED)
+    at, width = base + COLUMNS, D - COLUMNS
+    return (first, load_rows(at, start, length, step, 1, width, ROWS, REST, UNIT, MASKED)) if REST else (first,)
+
+
+@triton.jit
+def multiply(a, b):
+    """Return the products of the rows of ``a`` and ``b``, each in the same parts."""
+    s = tl.dot(a[0], tl.trans(b[0]), input_precision="ieee")
+    if len(a) == 2:
+        s = tl.dot(a[1], tl.trans(b[1]), s, input_precision="ieee")
+    return s
+
+
+@triton.jit
+def store_rest(base, x, row, length, step, D: tl.constexpr, UNIT: tl.constexpr):
+    """Store a tile's first D columns beside what :func:`load_parts` takes as the first part; ``row`` is (rows, 1)."""
+    column = tl.arange(0, x.shape[1])[None, :]
+    at = base + row * hint_multiple(step, UNIT) + column
+    tl.store(at, x.to(base.dtype.element_ty), mask=(row < length) & (column < D))
 
 
 @triton.jit
@@ -174,8 +213,8 @@ def narrow(p, dtype: tl.constexpr, BY_HAND: tl.constexpr):
 @triton.jit
 def _query_tile(
     tile, q, k, v, out, lse, of_q, of_k, of_v, of_out, of_bias, extras, sizes, scale, drop,
-    D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-    UNIT: tl.constexpr, STAGES: tl.constexpr, BY_HAND: tl.constexpr,
+    D: tl.constexpr, VALUES: tl.constexpr, COLUMNS: tl.constexpr, REST: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, UNIT: tl.constexpr, STAGES: tl.constexpr, BY_HAND: tl.constexpr,
 ):  # fmt: skip
     """Attend with one tile of BLOCK_M queries of one head to all keys that it may see."""
     bias, slopes, cu_q, cu_k = extras
@@ -197,7 +236,7 @@ def _query_tile(
             bias += batch * of_bias[0] + head * of_bias[1]
         scale *= LOG2E
         q_base = head_start(q, of_q, batch, head, q0, UNIT)
-        queries = load_rows(q_base, row0, len_q, of_q[2], 1, D, BLOCK_M, COLUMNS, UNIT, True)
+        queries = load_parts(q_base, row0, len_q, of_q[2], D, BLOCK_M, COLUMNS, REST, UNIT, True)
         # Finite, so that a row that sees no key never meets inf - inf; no real score is that small.
         m, total = tl.full([BLOCK_M], -1e30, tl.float32), tl.zeros([BLOCK_M], tl.float32)
         acc = tl.zeros([BLOCK_M, COLUMNS], tl.float32)
@@ -208,8 +247,8 @@ def _query_tile(
             full = tl.minimum(full, tl.maximum(row0 + 1 + len_k - len_q, 0) // BLOCK_N * BLOCK_N)
         for MASKED in tl.static_range(2):  # first the tiles without a mask, then those with one
             for n in tl.range(full if MASKED else 0, high if MASKED else full, BLOCK_N, num_stages=STAGES):
-                keys = load_rows(k, n, len_k, of_k[2], 1, D, BLOCK_N, COLUMNS, UNIT, MASKED)
-                s = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+                keys = load_parts(k, n, len_k, of_k[2], D, BLOCK_N, COLUMNS, REST, UNIT, MASKED)
+                s = multiply(queries, keys)
                 if bias is None and slope is None:
                     if MASKED:
                         s = mask_scores(s, i, j, row0, n, len_q, len_k, CAUSAL)
@@ -227,7 +266,7 @@ def _query_tile(
                 if drop is not None:
                     p = tl.where(keep_tile(s, i, j, row0, n, bh, drop[0], drop[1]), p, 0.0)
                 acc = acc * shrink[:, None]
-                values = load_rows(v, n, len_k, of_v[2], of_v[3], D, BLOCK_N, COLUMNS, UNIT, MASKED)
+                values = load_rows(v, n, len_k, of_v[2], of_v[3], VALUES, BLOCK_N, COLUMNS, UNIT, MASKED)
                 acc = tl.dot(narrow(p, values.dtype, BY_HAND), values, acc, input_precision="ieee")
                 m = m_new
         # A row that saw no key gives 0, and the logarithm of its empty sum is -inf.
@@ -236,7 +275,7 @@ def _query_tile(
         factor = 1.0 if drop is None else drop[2]
         row, column, step = tl.arange(0, BLOCK_M), tl.arange(0, COLUMNS), hint_multiple(of_out[2], UNIT)
         at = row0.to(tl.int64) * step + (row[:, None] * step + column[None, :])
-        inside = (row[:, None] < len_q - row0) & (column[None, :] < D)
+        inside = (row[:, None] < len_q - row0) & (column[None, :] < VALUES)
         base = head_start(out, of_out, batch, head, q0, UNIT)
         tl.store(base + at, (acc * (factor / total)[:, None]).to(out.dtype.element_ty), mask=inside)
         top = m + tl.log2(total)
@@ -252,8 +291,9 @@ def attention_forward_kernel(
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, v_one,
     bias_batch, bias_head, bias_row, bias_one, slope_batch,
     rows, sequences, heads, group, twice_q, twice_k, scale, drop_below, seed, drop_factor,
-    D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-    UNIT: tl.constexpr, STAGES: tl.constexpr, BY_HAND: tl.constexpr, SCHEDULE: tl.constexpr,
+    D: tl.constexpr, VALUES: tl.constexpr, COLUMNS: tl.constexpr, REST: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, UNIT: tl.constexpr, STAGES: tl.constexpr, BY_HAND: tl.constexpr,
+    SCHEDULE: tl.constexpr,
 ):  # fmt: skip
     """One program per tile ("grid"), or as many programs as fit the GPU, which take the tiles in turn ("fixed") or
     from a common counter as they get free ("dynamic")."""
@@ -280,7 +320,9 @@ def attention_forward_kernel(
             scale,
             drop,
             D,
+            VALUES,
             COLUMNS,
+            REST,
             BLOCK_M,
             BLOCK_N,
             CAUSAL,
@@ -309,7 +351,9 @@ def attention_forward_kernel(
                 scale,
                 drop,
                 D,
+                VALUES,
                 COLUMNS,
+                REST,
                 BLOCK_M,
                 BLOCK_N,
                 CAUSAL,
@@ -358,8 +402,8 @@ def attention_backward_kv_kernel(
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, v_one,
     bias_batch, bias_head, bias_row, bias_one, slope_batch,
     rows, sequences, heads, group, twice_q, twice_k, scale, drop_below, seed, drop_factor,
-    D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-    UNIT: tl.constexpr, STAGES: tl.constexpr, BY_HAND: tl.constexpr,
+    D: tl.constexpr, VALUES: tl.constexpr, COLUMNS: tl.constexpr, REST: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, UNIT: tl.constexpr, STAGES: tl.constexpr, BY_HAND: tl.constexpr,
 ):  # fmt: skip
     """Find dK and dV of BLOCK_N keys of one KV head; the query heads that share it are summed in this program."""
     kv_heads = heads // group
@@ -369,9 +413,10 @@ def attention_backward_kv_kernel(
     if column0 < len_k:
         k = head_start(k, (k_batch, k_head, k_row), batch, kv_head, k0, UNIT)
         v = head_start(v, (v_batch, v_head, v_row), batch, kv_head, k0, UNIT)
-        keys = load_rows(k, column0, len_k, k_row, 1, D, BLOCK_N, COLUMNS, UNIT, True)
-        values = load_rows(v, column0, len_k, v_row, v_one, D, BLOCK_N, COLUMNS, UNIT, True)
+        keys = load_parts(k, column0, len_k, k_row, D, BLOCK_N, COLUMNS, REST, UNIT, True)
+        values = load_rows(v, column0, len_k, v_row, v_one, VALUES, BLOCK_N, COLUMNS, UNIT, True)
         d_keys, d_values = tl.zeros([BLOCK_N, COLUMNS], tl.float32), tl.zeros([BLOCK_N, COLUMNS], tl.float32)
+        d_rest = tl.zeros([BLOCK_N, REST], tl.float32) if REST else None
         # Everything is held transposed, keys by queries: then p and ds are left operands as they come.
         row, i, j = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_M)[None, :], tl.arange(0, BLOCK_N)[:, None]
         low, middle = 0, 0
@@ -393,11 +438,11 @@ def attention_backward_kv_kernel(
                 head_bias = bias + (batch * bias_batch + head * bias_head)
             for FULL in tl.static_range(0 if CAUSAL else 1, 2):
                 for m in tl.range(middle if FULL else low, len_q if FULL else middle, BLOCK_M, num_stages=STAGES):
-                    queries = load_rows(q_base, m, len_q, q_row, 1, D, BLOCK_M, COLUMNS, UNIT, True)
+                    queries = load_parts(q_base, m, len_q, q_row, D, BLOCK_M, COLUMNS, REST, UNIT, True)
                     # A row beyond the end, or one that saw no key, has p = exp2(s - inf) = 0.
                     top = tl.load(lse + first + m + row, mask=row < len_q - m, other=float("inf")) * LOG2E
                     top = tl.where(top == float("-inf"), float("inf"), top)
-                    s = tl.dot(keys, tl.trans(queries), input_precision="ieee")
+                    s = multiply(keys, queries)
                     s = log2_scores(
                         s,
                         scale * LOG2E,
@@ -417,7 +462,7 @@ def attention_backward_kv_kernel(
                     if slope is not None and CAUSAL:
                         top += slope * row  # log2_scores leaves this out of every score of the row
                     p = tl.exp2(s - top[None, :])
-                    d_out = load_rows(do_base, m, len_q, do_row, 1, D, BLOCK_M, COLUMNS, UNIT, True)
+                    d_out = load_rows(do_base, m, len_q, do_row, 1, VALUES, BLOCK_M, COLUMNS, UNIT, True)
                     dp = tl.dot(values, tl.trans(d_out), input_precision="ieee")
                     kept = p
                     if drop_below is not None:
@@ -426,13 +471,22 @@ def attention_backward_kv_kernel(
                         dp = tl.where(keep, dp * drop_factor, 0.0)
                     d_values = tl.dot(narrow(kept, d_out.dtype, BY_HAND), d_out, d_values, input_precision="ieee")
                     ds = p * (dp - tl.load(delta + first + m + row, mask=row < len_q - m, other=0.0)[None, :])
-                    d_keys = tl.dot(narrow(ds, queries.dtype, BY_HAND), queries, d_keys, input_precision="ieee")
+                    ds = narrow(ds, d_out.dtype, BY_HAND)
+                    d_keys = tl.dot(ds, queries[0], d_keys, input_precision="ieee")
+                    if REST:
+                        d_rest = tl.dot(ds, queries[1], d_rest, input_precision="ieee")
         column = tl.arange(0, COLUMNS)[None, :]
         at, inside = j * hint_multiple(dk_row, UNIT) + column, (j < len_k - column0) & (column < D)
         dk = head_start(dk, (dk_batch, dk_head, dk_row), batch, kv_head, k0 + column0, UNIT)
+        if REST:
+            store_rest(dk + COLUMNS, d_rest * scale, j, len_k - column0, dk_row, D - COLUMNS, UNIT)
+        dv_at, dv_inside = at, inside
+        if VALUES != D:  # dk and dv are contiguous, both
+            dk_batch, dk_head, dk_row = dk_batch // D * VALUES, dk_head // D * VALUES, dk_row // D * VALUES
+            dv_at, dv_inside = j * hint_multiple(dk_row, UNIT) + column, (j < len_k - column0) & (column < VALUES)
         dv = head_start(dv, (dk_batch, dk_head, dk_row), batch, kv_head, k0 + column0, UNIT)
         tl.store(dk + at, (d_keys * scale).to(dk.dtype.element_ty), mask=inside)
-        tl.store(dv + at, d_values.to(dv.dtype.element_ty), mask=inside)
+        tl.store(dv + dv_at, d_values.to(dv.dtype.element_ty), mask=dv_inside)
 
 
 @triton.jit
@@ -441,8 +495,8 @@ def attention_backward_q_kernel(
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, v_one,
     bias_batch, bias_head, bias_row, bias_one, slope_batch,
     rows, sequences, heads, group, twice_q, twice_k, scale, drop_below, seed, drop_factor,
-    D: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-    UNIT: tl.constexpr, STAGES: tl.constexpr, BY_HAND: tl.constexpr,
+    D: tl.constexpr, VALUES: tl.constexpr, COLUMNS: tl.constexpr, REST: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr, UNIT: tl.constexpr, STAGES: tl.constexpr, BY_HAND: tl.constexpr,
 ):  # fmt: skip
     """Find dQ of BLOCK_M queries of one head, and with ``d_bias`` what they give to a matrix bias, which is ds."""
     bh, tile_m = tl.program_id(0) % (sequences * heads), tl.program_id(0) // (sequences * heads)
@@ -455,8 +509,8 @@ def attention_backward_q_kernel(
         do = head_start(do, (do_batch, do_head, do_row), batch, head, q0, UNIT)
         k = head_start(k, (k_batch, k_head, k_row), batch, kv_head, k0, UNIT)
         v = head_start(v, (v_batch, v_head, v_row), batch, kv_head, k0, UNIT)
-        queries = load_rows(q, row0, len_q, q_row, 1, D, BLOCK_M, COLUMNS, UNIT, True)
-        d_out = load_rows(do, row0, len_q, do_row, 1, D, BLOCK_M, COLUMNS, UNIT, True)
+        queries = load_parts(q, row0, len_q, q_row, D, BLOCK_M, COLUMNS, REST, UNIT, True)
+        d_out = load_rows(do, row0, len_q, do_row, 1, VALUES, BLOCK_M, COLUMNS, UNIT, True)
         row, i, j = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_M)[:, None], tl.arange(0, BLOCK_N)[None, :]
         first = (batch * heads + head) * rows + q0 + row0
         # A row beyond the end, or one that saw no key, has p = exp2(s - inf) = 0.
@@ -477,26 +531,32 @@ def attention_backward_q_kernel(
             high = tl.maximum(tl.minimum(len_k, row0 + BLOCK_M + len_k - len_q), 0)
             full = tl.minimum(full, tl.maximum(row0 + 1 + len_k - len_q, 0) // BLOCK_N * BLOCK_N)
         total = tl.zeros([BLOCK_M, COLUMNS], tl.float32)
+        d_rest = tl.zeros([BLOCK_M, REST], tl.float32) if REST else None
         for MASKED in tl.static_range(2):
             for n in tl.range(full if MASKED else 0, high if MASKED else full, BLOCK_N, num_stages=STAGES):
-                keys = load_rows(k, n, len_k, k_row, 1, D, BLOCK_N, COLUMNS, UNIT, MASKED)
-                s = tl.dot(queries, tl.trans(keys), input_precision="ieee")
+                keys = load_parts(k, n, len_k, k_row, D, BLOCK_N, COLUMNS, REST, UNIT, MASKED)
+                s = multiply(queries, keys)
                 s = log2_scores(
                     s, scale * LOG2E, i, j, row0, n, len_q, len_k, bias, bias_row, bias_one, slope, CAUSAL, MASKED
                 )
                 p = tl.exp2(s - top[:, None])
-                values = load_rows(v, n, len_k, v_row, v_one, D, BLOCK_N, COLUMNS, UNIT, MASKED)
+                values = load_rows(v, n, len_k, v_row, v_one, VALUES, BLOCK_N, COLUMNS, UNIT, MASKED)
                 dp = tl.dot(d_out, tl.trans(values), input_precision="ieee")
                 if drop_below is not None:
                     dp = tl.where(keep_tile(s, i, j, row0, n, bh, drop_below, seed), dp * drop_factor, 0.0)
                 ds = p * (dp - row_delta[:, None])
                 if d_bias is not None:  # tiles above the diagonal are left as they were, which is 0
                     tl.store(d_bias + n + (i * len_k + j), ds, mask=(i < len_q - row0) & (j < len_k - n))
-                total = tl.dot(narrow(ds, keys.dtype, BY_HAND), keys, total, input_precision="ieee")
+                ds = narrow(ds, values.dtype, BY_HAND)
+                total = tl.dot(ds, keys[0], total, input_precision="ieee")
+                if REST:
+                    d_rest = tl.dot(ds, keys[1], d_rest, input_precision="ieee")
         column = tl.arange(0, COLUMNS)[None, :]
         dq = head_start(dq, (dq_batch, dq_head, dq_row), batch, head, q0 + row0, UNIT)
         at, inside = i * hint_multiple(dq_row, UNIT) + column, (i < len_q - row0) & (column < D)
         tl.store(dq + at, (total * scale).to(dq.dtype.element_ty), mask=inside)
+        if REST:
+            store_rest(dq + COLUMNS, d_rest * scale, i, len_q - row0, dq_row, D - COLUMNS, UNIT)
 
 
 class Tile(NamedTuple):
@@ -510,7 +570,7 @@ class Tile(NamedTuple):
     by_hand: bool = False  #: round to bf16 with an addition and a shift, where the GPU cannot convert
 
 
-#: By architecture and longest head: the tile forward, the same with a matrix bias or dropout, which need registers too,
+#: By architecture and widest head: the tile forward, the same with a matrix bias or dropout, which need registers too,
 #: for dK and dV, the same with one of them, and for dQ, also beside ALiBi. gfx942 was chosen by what it compiles to (no
 #: spills, two waves or more on a SIMD, 128-bit loads), and by a model (benchmarks/kernels/peers_mi300x.py); sm_90 by
 #: measurement (NVIDIA H100, most of it with loads by its TMA, which are gone). Other GPUs take gfx942's.
@@ -530,6 +590,14 @@ TILES: dict[str, dict[int, tuple[Tile, ...]]] = {
             Tile(16, 64, 4, by_hand=True),
             Tile(64, 64, 4, by_hand=True),
             Tile(64, 32, 4),
+        ),
+        192: (
+            Tile(64, 64, 4, by_hand=True),
+            Tile(64, 32, 4),
+            Tile(64, 64, 4, by_hand=True),  # one wave: 400 registers, none spilled, and a third less time than with two
+            Tile(16, 32, 4),
+            Tile(64, 32, 4, by_hand=True),
+            Tile(64, 16, 4),
         ),
         256: (
             Tile(64, 32, 4, by_hand=True),
@@ -604,7 +672,7 @@ def is_aligned(x: torch.Tensor) -> bool:
 class Problem(NamedTuple):
     """What is known of a call once it is checked."""
 
-    shape: tuple[int, ...]  #: batch, heads, queries, D
+    shape: tuple[int, ...]  #: batch, heads, queries, D, D of the values
     sizes: tuple[int, ...]  #: sequences, heads, query heads per KV head, most queries, most keys
     arguments: tuple[Any, ...]  #: what all large kernels end with, from bias to drop_factor
     unit: int  #: elements that 128 bits hold, if all rows start at multiples of them, else 1
@@ -615,10 +683,20 @@ class Problem(NamedTuple):
         if dtype == torch.float32 and arch != "interpreter":  # twice the room, and no 16-bit matrix unit
             return Tile(32, 32, 4)
         rows = TILES.get(arch, TILES["gfx942"])
-        row = rows[min(n for n in rows if n >= self.shape[3])]
+        row = rows[min(n for n in rows if n >= sum(self.blocks()))]
         # The largest tile for dQ leaves no register for ALiBi, and is for the GPU that it was chosen for.
         more = self.heavy or (part == 4 and (arch not in TILES or self.arguments[1] is not None))
         return row[min(part + more, len(row) - 1)]
+
+    def blocks(self) -> tuple[int, int]:
+        """Return the columns of the tiles of q, k and v, and of second ones of q and k if these are much wider than v.
+
+        Much is where two powers of two, 16 at least, are no more than the one that holds all.
+        """
+        d, values = self.shape[3:]
+        whole, first = (max(16, triton.next_power_of_2(n)) for n in (max(d, values), values))
+        rest = max(16, triton.next_power_of_2(d - first))
+        return (first, rest) if first + rest <= whole else (whole, 0)
 
     def constants(self, tile: Tile, arch: str, causal: bool) -> dict[str, Any]:
         """Return the constants and compile options of a large kernel; a matrix unit takes 16 rows at least."""
@@ -627,9 +705,12 @@ class Problem(NamedTuple):
             value = getattr(tile, name)
             if not (isinstance(value, int) and low <= value <= high and value & (value - 1) == 0):
                 raise ValueError(f"tile has {name}={value!r}: give a power of two from {low} to {high}")
+        (d, values), (columns, rest) = self.shape[3:], self.blocks()
         found = {
-            "D": self.shape[3],
-            "COLUMNS": max(16, triton.next_power_of_2(self.shape[3])),
+            "D": d,
+            "VALUES": values,
+            "COLUMNS": columns,
+            "REST": rest,
             "CAUSAL": bool(causal),
             "BLOCK_M": tile.m,
             "BLOCK_N": tile.n,
@@ -666,13 +747,14 @@ def check_problem(
     packed, d = layout == "thd", q.shape[-1] if isinstance(q, torch.Tensor) and q.ndim else 0
     check("q", q, (None, None, d) if packed else (None, None, None, d), q, FLOATS)
     check("k", k, (None, None, d) if packed else (q.shape[0], None, None, d), q, (q.dtype,))
-    check("v", v, tuple(k.shape), q, (q.dtype,))
+    check("v", v, (*k.shape[:-1], None), q, (q.dtype,))
     (batch, heads, len_q, _), of_q = heads_second(q, layout)
     ((_, kv_heads, len_k, _), of_k), of_v = heads_second(k, layout), heads_second(v, layout)[1]
     if not kv_heads or heads % kv_heads:
         raise ValueError(f"{heads} query heads and {kv_heads} KV heads: the first must be a multiple of the second")
-    if not 1 <= d <= 256:
-        raise ValueError(f"head size {d}: give 1 to 256")
+    for name, size in (("q", d), ("v", v.shape[-1])):
+        if not 1 <= size <= 256:
+            raise ValueError(f"{name} has head size {size}: give 1 to 256")
     for name, x in (("q", q), ("k", k)):
         if d > 1 and x.stride(-1) != 1:
             raise ValueError(f"{name} has stride {x.stride(-1)} along the head size: call .contiguous()")
@@ -716,8 +798,9 @@ def check_problem(
     # Triton compiles an argument of 1 in as a constant; 3.6 fails for sm_90 with a length that is one. No twofold is 1.
     numbers = (len_q, *sizes[:3], 2 * max_q, 2 * max_k, float(d**-0.5 if scale is None else scale), *drop)
     arguments = (bias, alibi_slopes, *(starts if packed else (None, None)), *strides, *numbers)
-    unit = 16 // q.element_size() if d * q.element_size() % 16 == 0 and all(map(is_aligned, (q, k, v))) else 1
-    return Problem((batch, heads, len_q, d), sizes, arguments, unit, bias is not None or threshold > 0)
+    whole = all(size * q.element_size() % 16 == 0 for size in (d, v.shape[-1]))
+    unit = 16 // q.element_size() if whole and all(map(is_aligned, (q, k, v))) else 1
+    return Problem((batch, heads, len_q, d, v.shape[-1]), sizes, arguments, unit, bias is not None or threshold > 0)
 
 
 def attention_forward(
@@ -734,8 +817,9 @@ def attention_forward(
     Args:
         q: (batch, heads, queries, D); ``layout="bshd"``: (batch, queries, heads, D); ``"thd"``, packed sequences of
             different lengths: (all queries, heads, D). fp16, bf16 or fp32, D from 1 to 256.
-        k, v: the same with keys; the number of heads may be a divisor (GQA, MQA). ``v`` may be a transposed view of a
-            tensor (…, D, keys), which is how the document's transV variants keep it.
+        k, v: the same with keys; the number of heads may be a divisor (GQA, MQA). ``v`` may have another D, as in MLA,
+            where it is narrower; so has the output. It may be a transposed view of a tensor (…, D, keys), which is how
+            the document's transV variants keep it.
         schedule: a program per tile ("grid"), or persistent: tiles in turn ("fixed") or from a counter ("dynamic").
         tile: a launch of your own instead of the table's.
         options: ``layout``; ``scale`` (D ** -0.5); ``causal``, aligned to the bottom right; ``bias``, broadcast to
@@ -757,8 +841,8 @@ def attention_forward(
     arch, layout = architecture(q), options.get("layout", "bhsd")
     tile = tile or problem.pick(0, arch, q.dtype)
     constants = problem.constants(tile, arch, options.get("causal", False))
-    (batch, heads, rows, _), (sequences, _, _, max_q, _) = problem.shape, problem.sizes
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    (batch, heads, rows, *_), (sequences, _, _, max_q, _) = problem.shape, problem.sizes
+    out = torch.empty((*q.shape[:-1], v.shape[-1]), dtype=q.dtype, device=q.device)
     lse = torch.empty((batch, heads, rows)[layout == "thd" :], dtype=torch.float32, device=q.device)
     programs = triton.cdiv(max_q, tile.m) * sequences * heads
     if schedule != "grid":
@@ -796,10 +880,10 @@ def attention_backward(
         ValueError: arguments that do not fit together; nothing is launched.
     """
     problem, layout = check_problem(q, k, v, **options), options.get("layout", "bhsd")
-    (batch, heads, rows, d), (sequences, _, group, max_q, max_k) = problem.shape, problem.sizes
-    check("out", out, tuple(q.shape), q, (q.dtype,))
+    (batch, heads, rows, _, values), (sequences, _, group, max_q, max_k) = problem.shape, problem.sizes
+    check("out", out, (*q.shape[:-1], values), q, (q.dtype,))
     check("lse", lse, (batch, heads, rows)[layout == "thd" :], q, (torch.float32,))
-    check("do", do, tuple(q.shape), q, (*FLOATS, torch.float64))
+    check("do", do, tuple(out.shape), q, (*FLOATS, torch.float64))
     if bias_gradient and options.get("bias") is None:
         raise ValueError("bias_gradient without a bias: pass the bias too")
     arch, causal, lse, do = architecture(q), options.get("causal", False), lse.contiguous(), do.to(q.dtype)
@@ -818,7 +902,7 @@ def attention_backward(
     delta = torch.empty(lse.shape, dtype=torch.float32, device=q.device)
     of_out, of_do, of_dq, of_dk = (heads_second(x, layout)[1][:3] for x in (out, do, dq, dk))
     attention_delta_kernel[(triton.cdiv(rows, 64) * batch * heads,)](
-        out, do, delta, *of_out, *of_do, heads, rows, D=d, COLUMNS=for_q["COLUMNS"], BLOCK=64, UNIT=unit
+        out, do, delta, *of_out, *of_do, heads, rows, D=values, COLUMNS=for_q["COLUMNS"], BLOCK=64, UNIT=unit
     )
     given = (q, k, v, do, lse, delta)
     attention_backward_kv_kernel[(triton.cdiv(max_k, kv_tile.n) * sequences * (heads // group),)](
@@ -938,8 +1022,8 @@ def reference_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what the kernels compute, (batch, heads, queries, D) and (batch, heads, queries), with all scores stored.
 
-    q, k, v are (batch, heads, rows, D) with fewer KV heads allowed; give float64 for a yardstick. Differentiable. A row
-    whose keys are all masked gives 0 and -inf.
+    q, k, v are (batch, heads, rows, D) with fewer KV heads and another D of v allowed; give float64 for a yardstick.
+    Differentiable. A row whose keys are all masked gives 0 and -inf.
 
     >>> x = torch.eye(2, dtype=torch.float64)[None, None]
     >>> out, lse = reference_attention(x, x, x, causal=True)

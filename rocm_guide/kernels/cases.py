@@ -89,14 +89,16 @@ def multiply(
 def attention_cases() -> Cases:
     """Yield (label, launch) for the resource table: every feature, forward and backward; for a dry run."""
 
-    def launch(backward: bool, d: int, rows: int = 1024, kv_heads: int = 8, dtype: Any = FP16, **given: Any) -> None:
-        q, out, do = (empty(2, 8, rows, d, dtype=dtype) for _ in range(3))
-        k = empty(2, kv_heads, rows, d, dtype=dtype)
+    def launch(
+        backward: bool, d: int, rows: int = 1024, kv_heads: int = 8, dtype: Any = FP16, values: int = 0, **given: Any
+    ) -> None:
+        q, out, do = (empty(2, 8, rows, width, dtype=dtype) for width in (d, values or d, values or d))
+        k, v = (empty(2, kv_heads, rows, width, dtype=dtype) for width in (d, values or d))
         if given.pop("alibi", False):
             given["alibi_slopes"] = empty(8, dtype=FP32)
         if given.pop("matrix", False):
             given["bias"] = empty(2, 8, rows, rows, dtype=dtype)
-        v = k.mT.contiguous().mT if given.pop("v_transposed", False) else k
+        v = v.mT.contiguous().mT if given.pop("v_transposed", False) else v
         if backward:
             lse = empty(2, 8, rows, dtype=FP32)
             attention_backward(do, q, k, v, out, lse, bias_gradient="bias" in given, **given)
@@ -122,6 +124,9 @@ def attention_cases() -> Cases:
                 yield f"{name}, heads of {d}, causal, 1023 tokens", partial(launch, backward, d, rows=1023, causal=True)
         for d in (16, 72, 80, 256) if backward else (16, 32, 72, 80, 96, 112, 256):
             yield f"{name}, heads of {d}, causal", partial(launch, backward, d, causal=True)
+        for dtype, label in ((FP16, ""), (BF16, ", bf16")):  # DeepSeek's, with keys and values written out
+            latent = partial(launch, backward, 192, dtype=dtype, values=128, causal=True)
+            yield f"{name}, heads of 192, values of 128, causal{label}", latent
 
 
 def attention_fp8_cases() -> Cases:

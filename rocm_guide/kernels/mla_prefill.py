@@ -13,7 +13,9 @@ moving it out costs BLOCK_M x C, and it is what makes the loop run out of regist
 scores and queries its columns, so every wave of a workgroup has keys of its own and no product is made twice.
 
 Source: DeepSeek-AI, "DeepSeek-V2", https://arxiv.org/abs/2405.04434, section 2.1; the document's MLA.py.
-For one query over a long cache see the file ``mla_decode``. The file needs torch and triton and nothing else: copy it.
+For one query over a long cache see the file ``mla_decode``. For a long prompt it takes fewer operations to write keys
+and values out and to attend with ``attention``, whose values may be narrower than its keys. The file needs torch and
+triton and nothing else: copy it.
 """
 
 from __future__ import annotations

@@ -25,9 +25,10 @@ FEATURES = {
 
 
 def problem(d, heads, kv_heads, rows, keys, dtype, options):
-    q, do = (normal(1, heads, rows, d, dtype=dtype, seed=i) for i in range(2))
-    k, v = (normal(1, kv_heads, keys, d, dtype=dtype, seed=i + 2) for i in range(2))
     given = dict(options)
+    widths = d, given.pop("values", d)
+    q, do = (normal(1, heads, rows, width, dtype=dtype, seed=i) for i, width in enumerate(widths))
+    k, v = (normal(1, kv_heads, keys, width, dtype=dtype, seed=i + 2) for i, width in enumerate(widths))
     if given.pop("alibi_slopes", False):
         given["alibi_slopes"] = torch.tensor([0.5, 0.25][:heads])
     if given.pop("bias", False):
@@ -115,6 +116,10 @@ for _d in (16, 72, 112, 256):  # from 72 to 112 the heads lie in a block of 128
     CASES[f"attention, heads of {_d}"] = Case(("attention_forward_kernel",), forward_case(_d, heads=1, causal=True))
 for _d in (16, 72, 256):
     CASES[f"attention backward, heads of {_d}"] = Case(BACKWARD, backward_case(_d, heads=1, causal=True))
+for _d, _values, _dtype in ((192, 128, BF16), (40, 16, F16), (24, 72, F16)):  # 40: blocks of 16 and 32
+    _label, _given = f"heads of {_d}, values of {_values}", {"dtype": _dtype, "values": _values, "causal": True}
+    CASES[f"attention, {_label}"] = Case(("attention_forward_kernel",), forward_case(_d, **_given))
+    CASES[f"attention backward, {_label}"] = Case(BACKWARD, backward_case(_d, **_given))
 
 
 def quantized_case(kind, causal):

@@ -34,15 +34,12 @@ def transformers_attention(
             that may be seen. It becomes a matrix bias.
 
     Raises:
-        GuideError: soft-capping, attention sinks or values of another head size.
+        GuideError: soft-capping, attention sinks or a bias by position.
         ValueError: tensors that the kernels cannot take (on the CPU without the interpreter, say).
     """
     for name in ("softcap", "s_aux", "position_bias"):
         if other.get(name) is not None:
             raise GuideError(f"{name}: not part of attn_implementation={NAME!r}; load the model with 'eager'")
-    if value.shape[-1] != query.shape[-1]:
-        sizes = f"{query.shape[-1]} and {value.shape[-1]}"
-        raise GuideError(f"head sizes {sizes} of keys and values: load the model with 'sdpa'")
     if not query.dtype == key.dtype == value.dtype:
         # Autocast: a normalisation of queries and keys may have left them in fp32, beside 16-bit values.
         query, key = query.to(value.dtype), key.to(value.dtype)
@@ -59,8 +56,8 @@ def transformers_attention(
         # a static cache that nothing has been written to yet; our kernels would count from the last key.
         key, value = (x[:, :, : query.shape[2]] for x in (key, value))
     training = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    if query.shape[2] == 1 and bias is None and half and not training and not dropout:
+    usual = query.dtype in (torch.float16, torch.bfloat16) and value.shape[-1] == query.shape[-1]
+    if query.shape[2] == 1 and bias is None and usual and not training and not dropout:
         # A cache of keys is read by a kernel that cuts it in parts.
         k, v = (x.transpose(1, 2) for x in (key, value))
         if k.stride() != v.stride():

@@ -27,6 +27,13 @@ SHAPES = [
     (1, 1, 1, 20, 20, 112),
     (1, 2, 1, 37, 45, 128),
     (1, 1, 1, 19, 33, 256),
+    # and a head size of the values: keys in two blocks, with ends in either or both; in one; wider values
+    (1, 2, 1, 20, 34, 192, 128),
+    (2, 4, 2, 33, 17, 40, 16),
+    (1, 2, 2, 18, 20, 200, 100),
+    (1, 2, 1, 21, 20, 17, 1),
+    (1, 2, 1, 17, 33, 72, 80),
+    (2, 2, 1, 17, 33, 24, 72),
 ]
 LARGE = [
     (2, 8, 8, 1024, 1024, 128),
@@ -40,14 +47,16 @@ LARGE = [
     (1, 2, 2, 300, 500, 256),
     (1, 8, 1, 1, 1025, 128),
     (1, 2, 2, 3, 799, 32),
+    (2, 4, 2, 700, 500, 192, 128),
+    (1, 4, 2, 113, 211, 96, 64),
 ]
 
 
 def problem(shape, dtype, device, seed=0):
-    batch, heads, kv_heads, rows, keys, width = shape
-    gen = torch.Generator().manual_seed(seed)
-    q, do = (torch.randn(batch, heads, rows, width, generator=gen) for _ in range(2))
-    k, v = (torch.randn(batch, kv_heads, keys, width, generator=gen) for _ in range(2))
+    batch, heads, kv_heads, rows, keys, width, *values = shape
+    gen, widths = torch.Generator().manual_seed(seed), (width, *(values or [width]))
+    q, do = (torch.randn(batch, heads, rows, n, generator=gen) for n in widths)
+    k, v = (torch.randn(batch, kv_heads, keys, n, generator=gen) for n in widths)
     return tuple(x.to(device, dtype) for x in (q, k, v, do))
 
 
@@ -162,9 +171,8 @@ def test_packed_sequences(device, causal):
         for n in zip(*lengths, strict=True)
     ]
     total_q, total_k = int(cu[0][-1]), int(cu[1][-1])
-    q, k, v, do = (
-        x.transpose(1, 2)[0] for x in problem((1, 4, 2, max(total_q, total_k), max(total_q, total_k), 32), FP32, device)
-    )
+    shape = (1, 4, 2, max(total_q, total_k), max(total_q, total_k), 32, 32 if causal else 16)
+    q, k, v, do = (x.transpose(1, 2)[0] for x in problem(shape, FP32, device))
     q, k, v, do = q[:total_q], k[:total_k], v[:total_k], do[:total_q]
     got = run(q, k, v, do, layout="thd", causal=causal, cu_seqlens_q=cu[0], cu_seqlens_k=cu[1])
     for n in range(len(lengths)):
@@ -178,8 +186,9 @@ def test_packed_sequences(device, causal):
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
-def test_layouts_and_strides(device, layout):
-    q, k, v, do = problem((2, 4, 2, 33, 40, 32), FP32, device)
+@pytest.mark.parametrize("width", [32, 40])
+def test_layouts_and_strides(device, layout, width):
+    q, k, v, do = problem((2, 4, 2, 33, 40, width, 32), FP32, device)
     move = (lambda x: x) if layout == "bhsd" else (lambda x: x.transpose(1, 2))
     out, lse = attention_forward(*(move(x).contiguous() for x in (q, k, v)), layout=layout, causal=True)
     stored = v.mT.contiguous().mT  # values kept transposed
@@ -216,6 +225,7 @@ def test_refusals():
     lse = torch.zeros(1, 2, 4)
     for call, message in [
         (lambda: attention_backward(x[:, :1], x, x, x, x, lse), "do has shape"),
+        (lambda: attention_backward(x, x, x, x[..., :8], x, lse), "out has shape (1, 2, 4, 16): give (1, 2, 4, 8)"),
         (lambda: attention_backward(x, x, x, x, x, lse[:, :1]), "lse has shape"),
         (lambda: attention_backward(x, x, x, x, x, lse, bias_gradient=True), "without a bias"),
         (lambda: attention_backward(x, x, x, x, x, lse.double()), "lse is float64: give float32"),
@@ -234,7 +244,8 @@ def test_gfx942():
     rows = [r for r in read_rows()[1] if r.case.startswith("attention: backward,")]
     assert len(rows) == 3 * sum(label.startswith("backward,") for label, _ in attention_cases())
     for r in rows:
-        assert r.spills == 0 and r.findings == "-" and r.waves >= 2 and r.lds <= 65_536, r
+        one_wave = "values of 128" in r.case and "_kv_" in r.kernel  # its tile takes least time by the model
+        assert r.spills == 0 and r.findings == "-" and r.waves >= (1 if one_wave else 2) and r.lds <= 65_536, r
         if "delta" not in r.kernel:
             assert r.mfma != "-" and all("16x16x" in op for op in r.mfma.split(",")), r
             assert "128x" in r.loop_loads or "heads of 16," in r.case, r

@@ -30,6 +30,14 @@ SHAPES = [
     (1, 1, 1, 21, 33, 256),
     (2, 2, 2, 9, 13, 1),
     (1, 6, 2, 18, 30, 40),
+    # and a head size of the values: keys in two blocks, with ends in either or both; in one; wider values
+    (1, 2, 1, 20, 34, 192, 128),
+    (2, 4, 2, 33, 17, 96, 64),
+    (1, 2, 1, 19, 35, 40, 16),
+    (1, 2, 2, 18, 20, 200, 100),
+    (1, 2, 1, 21, 20, 17, 1),
+    (1, 2, 1, 17, 33, 72, 80),
+    (1, 2, 1, 17, 33, 24, 72),
 ]
 #: Shapes at which several tiles, ragged ends and every code path of a tuned configuration are met; GPU only.
 LARGE = [
@@ -49,14 +57,17 @@ LARGE = [
     (4, 3, 1, 113, 203, 256),
     (1, 2, 2, 3, 799, 32),
     (2, 2, 1, 64, 128, 16),
+    (2, 8, 8, 1024, 1024, 192, 128),
+    (2, 4, 2, 113, 211, 192, 128),
+    (1, 4, 2, 256, 382, 96, 64),
 ]
 
 
 def problem(shape, dtype, device, size=1.0, seed=0):
-    batch, heads, kv_heads, rows, keys, width = shape
+    batch, heads, kv_heads, rows, keys, width, *values = shape
     gen = torch.Generator().manual_seed(seed)
     q = torch.randn(batch, heads, rows, width, generator=gen) * size
-    k, v = (torch.randn(batch, kv_heads, keys, width, generator=gen) for _ in range(2))
+    k, v = (torch.randn(batch, kv_heads, keys, n, generator=gen) for n in (width, *(values or [width])))
     return tuple(x.to(device, dtype) for x in (q, k, v))
 
 
@@ -166,14 +177,16 @@ def test_rows_without_keys(device):
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
-def test_layouts_and_strides(device, layout):
-    q, k, v = problem((2, 4, 2, 33, 40, 64), HALF, device)
+@pytest.mark.parametrize(("width", "values"), [(64, 64), (72, 60)])  # 60: rows of the output are not multiples of 16 B
+def test_layouts_and_strides(device, layout, width, values):
+    q, k, v = problem((2, 4, 2, 33, 40, width, values), HALF, device)
     move = (lambda x: x) if layout == "bhsd" else (lambda x: x.transpose(1, 2))
     gaps = [torch.full((*move(x).shape[:-1], 80), float("nan"), dtype=HALF, device=device) for x in (q, k, v)]
     for wide, x in zip(gaps, (q, k, v), strict=True):
-        wide[..., :64] = move(x)
-    out, lse = attention_forward(*(g[..., :64] for g in gaps), layout=layout, causal=True)
-    assert out.shape == move(q).shape and out.is_contiguous()
+        wide[..., : x.shape[3]] = move(x)
+    parts = (g[..., : x.shape[3]] for g, x in zip(gaps, (q, k, v), strict=True))
+    out, lse = attention_forward(*parts, layout=layout, causal=True)
+    assert out.shape == (*move(q).shape[:3], values) and out.is_contiguous()
     check(move(out), lse, q, k, v, causal=True)
 
 
@@ -186,7 +199,8 @@ def test_expanded_keys(device):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_transposed_values(device, causal):
-    for shape in [(2, 4, 2, 33, 48, 64)] + [(2, 4, 2, 500, 700, 128), (1, 2, 2, 513, 513, 72)] * (not INTERPRETED):
+    shapes = [(2, 4, 2, 33, 48, 64), (1, 2, 1, 18, 24, 40, 16)]
+    for shape in shapes + [(2, 4, 2, 500, 700, 128), (1, 2, 2, 513, 513, 72)] * (not INTERPRETED):
         q, k, v = problem(shape, HALF, device)
         stored = v.mT.contiguous()
         check(*attention_forward(q, k, stored.mT, causal=causal), q, k, v, causal=causal)
@@ -198,7 +212,7 @@ def test_packed_sequences(device, causal, alibi):
     lengths = [(5, 5), (1, 20), (33, 17), (0, 4), (18, 40), (3, 0)]
     if not INTERPRETED:
         lengths += [(500, 700), (257, 129), (1024, 1024)]
-    for width in (32, 128):
+    for width, values in ((32, 32), (128, 64)):
         cu = [
             torch.tensor([0, *itertools.accumulate(n)], dtype=torch.int32, device=device)
             for n in zip(*lengths, strict=True)
@@ -206,14 +220,14 @@ def test_packed_sequences(device, causal, alibi):
         total_q, total_k = int(cu[0][-1]), int(cu[1][-1])
         q, k, v = (
             x.transpose(1, 2)[0]
-            for x in problem((1, 4, 2, max(total_q, total_k), max(total_q, total_k), width), HALF, device)
+            for x in problem((1, 4, 2, max(total_q, total_k), max(total_q, total_k), width, values), HALF, device)
         )
         q, k, v = q[:total_q], k[:total_k], v[:total_k]
         slopes = torch.rand(len(lengths), 4, device=device) if alibi else None
         out, lse = attention_forward(
             q, k, v, layout="thd", causal=causal, cu_seqlens_q=cu[0], cu_seqlens_k=cu[1], alibi_slopes=slopes
         )
-        assert out.shape == q.shape and lse.shape == (4, total_q)
+        assert out.shape == (*q.shape[:2], values) and lse.shape == (4, total_q)
         for n in range(len(lengths)):
             a, b, c, d = (int(x) for x in (cu[0][n], cu[0][n + 1], cu[1][n], cu[1][n + 1]))
             if b > a:
@@ -300,7 +314,8 @@ def test_refused_tensors():
     x = torch.zeros(1, 4, 4, 16, dtype=HALF)
     for bad, message in [
         ((x, x[:, :3], x[:, :3]), "4 query heads and 3 KV heads"),
-        ((x, x, x[:, :, :2]), "v has shape (1, 4, 2, 16): give (1, 4, 4, 16)"),
+        ((x, x, x[:, :, :2]), "v has shape (1, 4, 2, 16): give (1, 4, 4, any)"),
+        ((x, x, torch.zeros(1, 4, 4, 257, dtype=HALF)), "v has head size 257: give 1 to 256"),
         ((x.long(), x, x), "q is int64"),
         ((x, x.float(), x), "k is float32: give float16"),
         ((x.bfloat16(), x.bfloat16(), x), "v is float16: give bfloat16"),

@@ -134,12 +134,13 @@ def test_padding_on_the_right(device):
     assert abs(losses[0] - losses[1]).item() < 1e-5
 
 
+@pytest.mark.parametrize("values", [32, 24])
 @pytest.mark.parametrize("queries", [1, 3])
-def test_tensors_as_models_make_them(device, queries):
-    """Keys and values of different strides; queries and keys that a normalisation left in fp32 under autocast."""
+def test_tensors_as_models_make_them(device, queries, values):
+    """Keys and values of different strides, and sizes, as DeepSeek's; queries and keys left in fp32 under autocast."""
     gen = torch.Generator().manual_seed(0)
     q, k = torch.randn(2, 4, queries, 32, generator=gen), torch.randn(2, 2, 5, 32, generator=gen)
-    v = torch.randn(2, 5, 2, 32, generator=gen).transpose(1, 2)
+    v = torch.randn(2, 5, 2, values, generator=gen).transpose(1, 2)
     q, k, v = (x.to(device, torch.float16) for x in (q, k, v))
     module = SimpleNamespace(is_causal=True)
     wanted = torch.nn.functional.scaled_dot_product_attention(
@@ -149,8 +150,29 @@ def test_tensors_as_models_make_them(device, queries):
     )
     for given in ((q, k, v), (q.float(), k.float(), v)):
         out, weights = transformers_attention(module, *given, None)
-        assert weights is None and out.dtype == torch.float16 and out.shape == (2, queries, 4, 32)
+        assert weights is None and out.dtype == torch.float16 and out.shape == (2, queries, 4, values)
         assert (out.transpose(1, 2).double().cpu() - wanted).abs().max() < 2e-3
+
+
+def test_deepseek_has_the_gradients_of_sdpa(device):
+    """Latent attention with keys of 48 numbers and values of 32."""
+    from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
+
+    register_attention()
+    widths = {"hidden_size": 32, "intermediate_size": 32, "moe_intermediate_size": 16, "kv_lora_rank": 16}
+    heads = {"num_attention_heads": 2, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}
+    config = DeepseekV3Config(
+        vocab_size=64, num_hidden_layers=1, first_k_dense_replace=1, q_lora_rank=16, **widths, **heads
+    )
+    torch.manual_seed(0)
+    model = DeepseekV3ForCausalLM._from_config(config, attn_implementation="sdpa", dtype=torch.float32).to(device)
+    ids, found = torch.randint(64, (2, 20), device=device), []
+    for name in ("sdpa", "rocm_guide"):
+        model.set_attn_implementation(name)
+        model.zero_grad()
+        model(ids, labels=ids).loss.backward()
+        found.append(torch.cat([x.grad.flatten() for x in model.parameters()]))
+    assert found[0].abs().max() > 0.01 and (found[0] - found[1]).abs().max() < 1e-4 * found[0].abs().max()
 
 
 def test_refusals():
@@ -158,5 +180,5 @@ def test_refusals():
     module = SimpleNamespace(is_causal=True)
     with pytest.raises(GuideError, match="softcap"):
         transformers_attention(module, x, x, x, None, softcap=30.0)
-    with pytest.raises(GuideError, match="head sizes 16 and 8"):
-        transformers_attention(module, x, x, x[..., :8], None)
+    with pytest.raises(ValueError, match="v has head size 300: give 1 to 256"):
+        transformers_attention(module, x, x, torch.zeros(1, 2, 4, 300), None)
