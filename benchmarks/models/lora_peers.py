@@ -216,7 +216,7 @@ def measure_script(folder: Path, dry: bool) -> dict[str, Any]:
 
     batch, length, steps = sizes(dry)
     first = WARM_UP if steps > WARM_UP else 0
-    found: dict[str, Any] = {"peak": 0}
+    found: dict[Any, Any] = {"peak": 0}
 
     class Clock(TrainerCallback):
         def on_train_begin(self, *_: Any, **more: Any) -> None:
