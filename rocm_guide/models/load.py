@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocm_guide.common.base import GuideError, shown
+from rocm_guide.common.base import GuideError, shown, write_text
 from rocm_guide.models.course_data import question_answer_splits
 from rocm_guide.models.hub import hub_errors, reach
 from rocm_guide.models.layer import SizesError, reason_of
@@ -103,7 +103,7 @@ def checkpoint(spec: str, folder: str | Path) -> str:
             made = Path(work, "made")
             model.save_pretrained(made)
             tokenizer.save_pretrained(made)
-            (made / mark.name).write_text(spec, encoding="utf-8")
+            write_text(made / mark.name, spec)
             if mark.is_file():  # another model's
                 shutil.rmtree(folder, ignore_errors=True)
             try:
