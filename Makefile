@@ -122,8 +122,9 @@ test:
 	wait $$types || wrong=$$?; cat $(STATE)/types; wait $$groups; exit $$wrong
 	@echo "pytest: cdna, its examples and tests"
 	@$(PY) -m pytest -n 2 --dist worksteal --doctest-modules cdna/cdna cdna/tests $(PYTEST_OPTIONS)
+# A third process has work for a core while the others wait: for a server, a lock, a process. It may take four gigabytes.
 	@echo "pytest: unit tests and notebooks"
-	@$(PY) -m pytest -n 2 --dist worksteal --durations 10 tests $(PYTEST_OPTIONS)
+	@$(PY) -m pytest -n $$(awk '/^MemAvailable/ { print ($$2 > 12e6 ? 3 : 2) }' /proc/meminfo 2>/dev/null || echo 2) --dist worksteal --durations 10 tests $(PYTEST_OPTIONS)
 	@echo "ran in $$(($$(date +%s) - $$(cat $(STATE)/began))) s"
 
 # Some tests lack only a package. One of these is installed in each run, in a folder of its own, so that all have their
