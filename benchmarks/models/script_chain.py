@@ -88,13 +88,14 @@ def base_folder(spec: str, folder: str) -> str:
     Their output layer knows more tokens than the tokenizer. The rows of the others are zero there, so that none of them
     is ever the likeliest: a server would send an empty text for it.
     """
-    source = checkpoint(spec, folder)
-    if spec.startswith("random:"):
-        model, tokenizer = load_model(source, dtype="auto", device="cpu")
-        with torch.no_grad():
-            model.get_output_embeddings().weight[len(tokenizer) :] = 0
-        model.save_pretrained(folder)
-    return source
+    if not spec.startswith("random:"):
+        return checkpoint(spec, folder)
+    model, tokenizer = load_model(spec)
+    with torch.no_grad():
+        model.get_output_embeddings().weight[len(tokenizer) :] = 0
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 def run_script(number: str, words: list[str], folder: Path) -> dict[str, Any]:
