@@ -204,7 +204,7 @@ def recipe(spec: str, method: str) -> dict[str, Any]:
 def _quiet_preparation() -> Iterator[None]:
     """Silence the progress bars of datasets, and two warnings that a reader can do nothing about.
 
-    peft 0.21 asks transformers 5.23 by an old name, and TRL 1.16 will leave Liger's kernels to the hub.
+    peft 0.21 asks transformers 5.23 by an old name, and TRL 2 will take kernels from the hub in Liger's place.
     """
     import datasets
 
