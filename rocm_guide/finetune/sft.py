@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 import time
 import warnings
@@ -201,18 +202,37 @@ def recipe(spec: str, method: str) -> dict[str, Any]:
 
 @contextmanager
 def _quiet_preparation() -> Iterator[None]:
-    """Silence the progress bars of datasets, and the deprecation that peft 0.21 causes in transformers 5.23."""
+    """Silence the progress bars of datasets, and two warnings that a reader can do nothing about.
+
+    peft 0.21 asks transformers 5.23 by an old name, and TRL 2 will take kernels from the hub in Liger's place.
+    """
     import datasets
 
     shown = not datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
+            for old in ("`is_gradient_checkpointing`", "`use_liger_kernel=True`"):
+                warnings.filterwarnings("ignore", message=f"{old} is deprecated")
             yield
     finally:
         if shown:
             datasets.enable_progress_bars()
+
+
+@contextmanager
+def _quiet_liger() -> Iterator[None]:
+    """Keep back what Liger says of its kernels for other makers' chips, each of which it tries to import."""
+
+    def ours(record: logging.LogRecord) -> bool:
+        return not any(f"backends.{name}." in record.getMessage() for name in ("_ascend", "_cutedsl", "_cutile"))
+
+    log = logging.getLogger("liger_kernel.backends.registry")
+    log.addFilter(ours)
+    try:
+        yield
+    finally:
+        log.removeFilter(ours)
 
 
 def fine_tune(
@@ -282,7 +302,7 @@ def fine_tune(
     for reporter in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
         trainer.remove_callback(reporter)
     device = "cpu" if settings.use_cpu else "cuda"
-    with peak_memory(device) as peak, _put_back(library, before):
+    with peak_memory(device) as peak, _put_back(library, before), _quiet_liger():
         began = time.perf_counter()
         trainer.train()
         seconds = time.perf_counter() - began

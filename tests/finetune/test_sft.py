@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Fine-tuning: it learns within the promised bounds whatever the seed, and refuses what would mislead."""
 
+import logging
 import warnings
 
 import pytest
 import torch
 
 from rocm_guide.common.base import GuideError
-from rocm_guide.finetune.sft import fine_tune, recipe, sft_settings, trainable_parameters
+from rocm_guide.finetune.sft import _quiet_liger, fine_tune, recipe, sft_settings, trainable_parameters
 from rocm_guide.models.evaluation import answer, exact_match
 from rocm_guide.models.load import load_data, load_model
 from tests.in_turn import in_shares
@@ -133,6 +134,18 @@ def test_answers_do_not_depend_on_their_neighbours():
     together = answer(model, tokenizer, prompts, new_tokens=8)
     assert together == [answer(model, tokenizer, [p], new_tokens=8)[0] for p in prompts]
     assert together == answer(model, tokenizer, prompts, new_tokens=8, batch=3)
+
+
+def test_liger_is_silent_about_other_makers_kernels_and_about_nothing_else(caplog):
+    """On an AMD GPU two of its imports must fail; that of its Triton kernels must not."""
+    log = logging.getLogger("liger_kernel.backends.registry")
+    said = "Backend impl 'liger_kernel.ops.backends.%s.rope' for op 'rope' could not be imported"
+    with _quiet_liger():
+        for name in ("_ascend", "_cutedsl", "_triton"):
+            log.warning(said, name)
+    assert [r.args for r in caplog.records] == [("_triton",)]
+    log.warning(said, "_ascend")
+    assert len(caplog.records) == 2
 
 
 def test_what_a_library_replaces_for_one_training_is_put_back(tmp_path):
