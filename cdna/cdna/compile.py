@@ -124,7 +124,7 @@ def checked_with(release: str = "3.9") -> bool:
     Registers, steps and waits are those of one release: with another they are shown, and compared with nothing.
 
     >>> checked_with("3.5")  # doctest: +ELLIPSIS
-    Triton 3... here: the text's figures were checked with 3.5; those above are this release's own
+    Triton 3... here: the text's figures were checked with 3.5; those printed here are this release's own
     False
     """
     import triton
@@ -132,8 +132,8 @@ def checked_with(release: str = "3.9") -> bool:
     if release == ".".join(map(str, triton_release())):
         return True
     print(
-        f"Triton {triton.__version__} here: the text's figures were checked with {release}; those above are this "
-        "release's own"
+        f"Triton {triton.__version__} here: the text's figures were checked with {release}; those printed here are "
+        "this release's own"
     )
     return False
 

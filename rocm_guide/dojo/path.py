@@ -164,7 +164,7 @@ _STEPS = (
         "block_scaled_matmul",
         "models",
         3,
-        "33 · 6",
+        "35 · Exercise 3",
         "matmul with blocks of 128 along K: the product of two blocks times its scales, then add; a new total, not "
         "tl.dot's third argument",
         _FP32.replace("b.shape[1]", "b.shape[0]").replace("float32", "bfloat16"),
@@ -173,7 +173,7 @@ _STEPS = (
         "grouped_matmul",
         "models",
         3,
-        "31 · Rung 10",
+        "35 · 5",
         "cdiv(T, BLOCK) + E tiles are enough; each program walks through ends to find its expert and its first row",
         "y = torch.empty(x.shape[0], w.shape[2], dtype=x.dtype, device=x.device)",
     ),
