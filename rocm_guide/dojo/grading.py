@@ -56,7 +56,8 @@ def _time_check(call: Callable[..., Any], puzzle: Puzzle) -> list[Check]:
         renew()
         keep()
     except CompilationError as e:
-        return [Check("WARN", "time", f"not measured, {name} cannot run it: {str(e).strip().splitlines()[-1][:160]}")]
+        said = str(e).strip().splitlines()[-1].removeprefix('ValueError("').removesuffix('")').partition(". ")[0]
+        return [Check("WARN", "time", f"not measured, {name} cannot run it: {said[:160]}")]
     mine = time_call(keep, before=renew).median * 1e6
     try:
         wrong = compare_all(puzzle, arguments, all_results(puzzle, arguments, last[0]))

@@ -140,7 +140,7 @@ def test_a_gpu_that_lacks_a_type_is_no_fault_of_the_solution(monkeypatch):
     from triton.compiler.errors import CompilationError
 
     def solution(x):
-        raise CompilationError(None, None, "type fp8e4b8 not supported in this architecture")
+        raise CompilationError(None, None, 'ValueError("type fp8e4b8 not supported in this architecture. The supported')
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
