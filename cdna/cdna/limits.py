@@ -93,7 +93,7 @@ def _grid_findings(grid: Sequence[int], threads: int, workgroups_per_cu: int, ar
         text = f"grid {tuple(grid)} of {threads} threads: one dimension has 2^32 work-items or more"
         found.append(Finding("error", "grid", text, "the launch packet counts in 32 bits: loop inside the kernel"))
     if total < row.cus:
-        text = f"{total} workgroups on {row.cus} CUs: {row.cus - total} CUs stay idle"
+        text = f"{total} workgroup{'s' * (total > 1)} on {row.cus} CUs: {row.cus - total} CUs stay idle"
         found.append(Finding("warning", "grid", text, "smaller tiles; for a matrix product also split-K"))
     elif total < ENOUGH_WORKGROUPS:
         text = f"{total} workgroups; {ENOUGH_WORKGROUPS} or more hide latency better on {row.cus} CUs"
