@@ -249,7 +249,8 @@ def _last_program(bench: _Bench, case: Case) -> Verdict:
         return Verdict(0, f"{case.name}: {said}", case.hint) if "outside its tensor" in said else Verdict(1)
     got, watch = done
     if not watch.stored:
-        return Verdict(0, f"{case.name}: its last programs store nothing", case.hint)
+        fix = f"a grid that is much larger than the work? If it is not: {case.hint}"
+        return Verdict(0, f"{case.name}: its last programs store nothing", fix)
     if not case.wanted or watch.launches != 1 or watch.atomics:
         return Verdict(1)
     p, wanted = bench.puzzle, _as_list(bench.puzzle.reference(*map(_widen, arguments)))
