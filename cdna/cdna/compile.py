@@ -321,7 +321,7 @@ def compile_kernel(
     try:
         parsed, types, constexprs, attrs = fn._pack_args(backend, chosen, bound, special, {})
         source = source_of(fn)(fn, types, constexprs, attrs)
-        with hear_compiler():
+        with hear_compiler(source):
             kernel = triton_compile(source, target=target, options=parsed.__dict__)
     except Exception as e:
         raise CompileError(f"{fn.__name__} for {row.name}: {explain_compile_error(fn, e)}") from e

@@ -81,10 +81,15 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 @contextlib.contextmanager
-def hear_compiler() -> Iterator[None]:
-    """Add to an error, inside the ``with`` block, what the compiler said on the standard error stream: which line's
-    layout is wrong, what it cannot lower. The exception alone says that a pass failed, after pages of the program.
+def hear_compiler(source: Any) -> Iterator[None]:
+    """Add to an error, inside the ``with`` block, what the compiler said about a Gluon kernel on the standard error
+    stream: which line's layout is wrong. The exception alone says that something could not be parsed.
+
+    Of a kernel in Triton's language, whose errors come with their line, nothing is held back.
     """
+    if not getattr(getattr(source, "fn", None), "is_gluon", bool)():
+        yield
+        return
     sys.stderr.flush()
     with tempfile.TemporaryFile() as said:
         real = os.dup(2)
@@ -118,8 +123,7 @@ def _diagnostic(said: str) -> str:
                 if below.strip() == "^" or re.match(r"module|\S+: (?:note|error):", text):  # the source, the program
                     break
                 reason.append(text.strip())
-            fatal = re.search(r"^LLVM ERROR: (.*)", said, re.MULTILINE)  # then the error is that a pass has failed
-            return f"{at[1]}:{at[2]}: {fatal[1] if fatal else ' '.join(reason).replace(': error:', ':')}"
+            return f"{at[1]}:{at[2]}: {' '.join(reason).replace(': error:', ':')}"
     return ""
 
 

@@ -134,7 +134,7 @@ def _patch_triton(state: Recorder, undo: contextlib.ExitStack) -> None:
             state.tuned, state.trial = outer
 
     def heard_compile(src: Any, *args: Any, **kwargs: Any) -> Any:
-        with hear_compiler():
+        with hear_compiler(src):
             return compile_source(src, *args, **kwargs)
 
     put(triton.compiler, "compile", heard_compile)
