@@ -36,13 +36,17 @@ _NOT_IN_NAMES = r'[\\/:*?"<>|]'  # as torch/_inductor/runtime/cache_dir_utils.py
 
 @dataclass(frozen=True)
 class Job:
-    """One notebook to execute: where it is, what it is given, and where the results go (``html`` may be left out)."""
+    """One notebook to execute: where it is, what it is given, and where the results go (``html`` may be left out).
+
+    It starts once the notebook numbered ``after`` is done, if that is to be executed too.
+    """
 
     number: str
     notebook: Path
     out: Path
     html: Path | None
     parameters: dict[str, Any]
+    after: str = ""
 
 
 # (notebook number, event of the worker); see course_worker for the events. "start" is added here.
@@ -186,8 +190,12 @@ class Pool:
         self._sockets = _short_folder(scratch)
         try:
             while waiting or self._workers:
-                while waiting and len(self._workers) < self.jobs:
-                    job = waiting.pop(0)
+                while len(self._workers) < self.jobs:
+                    open_ones = {job.number for job in waiting} | self._workers.keys()
+                    job = next((job for job in waiting if job.after not in open_ones), None)
+                    if job is None:
+                        break
+                    waiting.remove(job)
                     self._start(job, scratch / job.number)
                     yield job.number, {"event": "start"}
                 try:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import os
 import signal
@@ -26,6 +27,7 @@ from rocm_guide.common.installation import install_fix
 
 __all__ = ["check_runnable", "run_course"]
 
+_TRAINS = "02"  # the notebook that fine-tunes the model of a run
 Listener = Callable[[str, dict[str, Any]], None]
 
 
@@ -129,8 +131,13 @@ def run_course(
     todo = []
     # The longest first, so that all jobs end at about the same time; one after the other, in the reading order.
     longest = sorted(lessons, key=lambda x: -(x.seconds or math.inf)) if pool_size > 1 else lessons
+    notebooks = {lesson.number: read_notebook(lesson.path) for lesson in longest}
+    # 02 trains what others go on with. While it is at work they would train it, too, and 02 would find it there.
+    goes_on = {number for number, nb in notebooks.items() if "open_run(" in json.dumps(nb["cells"])}
+    if pool_size > 1 and _TRAINS in goes_on:
+        longest = sorted(longest, key=lambda x: x.number != _TRAINS)
     for lesson in longest:
-        nb = read_notebook(lesson.path)
+        nb = notebooks[lesson.number]
         wanted = _wanted(nb, taken[lesson.number], found, digest)
         if resume and is_current(earlier.get(lesson.number), wanted, out):
             listener(lesson.number, {"event": "kept"})
@@ -138,7 +145,8 @@ def run_course(
         stem = lesson.path.stem
         entry = {"number": lesson.number, "title": lesson.title, "status": "missing", "code": code_hash(nb), **wanted}
         entries[lesson.number] = entry
-        todo.append(Job(lesson.number, lesson.path, out / f"{stem}.ipynb", out / f"{stem}.html", taken[lesson.number]))
+        html, after = out / f"{stem}.html", _TRAINS if lesson.number in goes_on - {_TRAINS} else ""
+        todo.append(Job(lesson.number, lesson.path, out / f"{stem}.ipynb", html, taken[lesson.number], after))
     save_report(report, out)
     _execute(pool, todo, report, out, listener)
     pages = [(e["html"], f"{n} {e['title']}") for n, e in sorted(entries.items()) if e.get("html")]

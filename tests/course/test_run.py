@@ -312,6 +312,26 @@ def test_the_longest_notebook_starts_first(make_notebook, tmp_path, monkeypatch)
     assert orders == [["03", "02", "04", "01"], ["01", "02", "03", "04"]]
 
 
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_what_goes_on_with_a_fine_tuned_model_waits_for_it(make_notebook, tmp_path, monkeypatch, jobs):
+    """Side by side they would train it, too, and 02 would skip what it is about."""
+    for number, source in (("01", "x = 1"), ("02", "open_run(RUN)"), ("03", "open_run(RUN)"), ("18", "open_run(RUN)")):
+        path = make_notebook(f"{number}_work", source)
+    said = []
+
+    def start(pool, job, scratch):
+        pool._workers[job.number] = None, scratch
+        pool._events.put((job.number, {"event": "done", "status": "ok"}))
+
+    monkeypatch.setattr(Pool, "_start", start)
+    monkeypatch.setattr(Pool, "_finish", lambda pool, number: pool._workers.pop(number))
+    run_course(catalogue(path.parent), tmp_path / "out", jobs=jobs, listener=lambda n, e: said.append((n, e["event"])))
+    done = said.index(("02", "done"))
+    assert done < said.index(("03", "start")) and done < said.index(("18", "start"))
+    assert {n for n, event in said if event == "done"} == {"01", "02", "03", "18"}
+    assert jobs == 1 or (said[0] == ("02", "start") and said.index(("01", "start")) < done)
+
+
 @pytest.mark.slow
 def test_the_report_says_where_the_time_went(make_notebook, tmp_path):
     folder = make_notebook("01_work", "sum(i * i for i in range(3_000_000))").parent
