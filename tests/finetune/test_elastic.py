@@ -146,7 +146,7 @@ def answered(alone):
 
 
 @pytest.mark.slow
-@in_turn(0, 3)
+@in_turn(1, 6)
 def test_two_sharded_machines_give_the_curve_of_one_process(script, alone, answered, tmp_path):
     """FSDP2 on two agents, 3 rows at a time: another split of the same batch, to rounding."""
     port = free_port()
@@ -160,7 +160,7 @@ def test_two_sharded_machines_give_the_curve_of_one_process(script, alone, answe
 
 
 @pytest.mark.slow
-@in_turn(1, 3)
+@in_turn(3, 6)
 def test_a_machine_that_comes_late_and_is_lost_changes_nothing(script, alone, answered, tmp_path):
     """The second machine joins when the first has begun already, computes a few steps, and disappears."""
     import psutil
@@ -254,7 +254,7 @@ def test_a_program_that_fails_does_not_come_back_for_ever(slurm, tmp_path, resta
 
 
 @pytest.mark.slow
-@in_turn(2, 3)
+@in_turn(5, 6)
 def test_the_slurm_script_and_a_requeue_after_the_first_machine_is_lost(script, alone, answered, slurm, tmp_path):
     """The first machine goes, with script, srun and rendezvous: the other one has the job started again."""
     run, job_id = tmp_path / "run", slurm["SLURM_JOB_ID"]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rocm_guide.kernels.bandwidth import reference_stream, stream
+from tests.in_turn import in_shares
 from tests.kernels.table import rows_of
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -14,7 +15,7 @@ SIZES = (1, 2, 7, 8, 100, 1024, 4095, 4096, 4097, 9000, 12_288, 16_384, 40_000, 
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", in_shares(SIZES, 3))
 @pytest.mark.parametrize("kind", ["read", "write", "copy", "triad"])
 def test_streams_against_float64(kind, n, dtype, device, close):
     g = torch.Generator().manual_seed(n)
